@@ -1,0 +1,25 @@
+//! Words and decisions of Forebay.
+//!
+//! A batch is a pure function of (dataset version, recipe, seed, epoch, position). Everything that function needs
+//! to *decide* lives here: which samples exist ([`manifest`]), in which order an epoch visits them ([`plan`]),
+//! which part of the plan one rank reads and how it resumes ([`portion`], [`cursor`]), what is done to a sample
+//! ([`recipe`]) and the seeded chance used on the way ([`rng`], [`permutation`]).
+//!
+//! What never enters: files, sockets, threads, clocks, an unseeded random number. Those live in `store`, `ops`
+//! and `engine`, which ask this crate and then act.
+
+pub mod cursor;
+pub mod error;
+pub mod ids;
+pub mod manifest;
+pub mod permutation;
+pub mod plan;
+pub mod portion;
+pub mod recipe;
+pub mod rng;
+pub mod size;
+pub mod spec;
+pub mod tensor;
+
+pub use error::{Error, ErrorKind, Facts, Result};
+pub use ids::SampleId;

@@ -1,0 +1,156 @@
+//! A recipe: what is done to each field of a sample, as plain data with a fingerprint.
+//!
+//! Equal recipes have equal fingerprints, whether they were written in Python, TOML or JSON, so jobs can share one
+//! preparation and a checkpoint can tell that the recipe changed. This module holds the words, the checks
+//! and the round trip; what an op *does* to pixels lives in the `ops` crate, one file per op.
+
+mod check;
+mod op;
+mod parse;
+
+pub use op::{Direction, Filter, Interval, Op, Size};
+
+use crate::tensor::{Dtype, Layout};
+use serde::{Deserialize, Serialize};
+
+/// The ordered fields a job asks for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Recipe {
+    /// One entry per output column, in the order of the batch.
+    pub fields: Vec<FieldRecipe>,
+}
+
+/// How one column of the batch is made from one field of the sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FieldRecipe {
+    /// Field of the stored sample. Alternatives are separated by `;` (`jpg;jpeg;png`), the first present one is read.
+    pub field: String,
+    /// Name of the column in the batch; the first alternative of `field` when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How stored bytes become a value.
+    pub decode: Decode,
+    /// What is done to the value, in order.
+    #[serde(default)]
+    pub ops: Vec<Op>,
+    /// Element type of the column; `None` takes the natural one (see [`FieldRecipe::output_dtype`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
+    /// Axis order of images.
+    #[serde(default)]
+    pub layout: Layout,
+}
+
+/// How stored bytes become a value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Decode {
+    /// JPEG, PNG or WebP, told apart by their first bytes.
+    Image {
+        /// Channels of the result.
+        #[serde(default)]
+        mode: ImageMode,
+        /// What to do with the EXIF orientation tag.
+        #[serde(default)]
+        orientation: Orientation,
+        /// Images with more pixels are refused before they are decoded.
+        #[serde(default = "default_max_pixels")]
+        max_pixels: u64,
+    },
+    /// A NumPy `.npy` array, format versions 1 to 3, little endian, C order.
+    Npy {
+        /// Shape of every sample. When it is given (together with `dtype`), arrays are written straight into the batch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shape: Option<Vec<usize>>,
+    },
+    /// A JSON document, delivered as Python objects.
+    Json {},
+    /// UTF-8 text.
+    Text {},
+    /// An integer: decimal text in a payload, or a value known to the manifest.
+    Label {},
+    /// The payload as it is.
+    Bytes {},
+}
+
+/// Channels of a decoded image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageMode {
+    /// Three channels; gray is repeated, alpha is dropped, CMYK is converted.
+    #[default]
+    Rgb,
+    /// One channel of luma (ITU-R 601, as Pillow's `L`).
+    Gray,
+    /// Four channels; images without alpha get 255.
+    Rgba,
+}
+
+impl ImageMode {
+    /// Number of channels.
+    pub fn channels(self) -> usize {
+        match self {
+            Self::Gray => 1,
+            Self::Rgb => 3,
+            Self::Rgba => 4,
+        }
+    }
+}
+
+/// What to do with the EXIF orientation tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Orientation {
+    /// Leave pixels as stored: what `torchvision`'s `ImageFolder` does.
+    #[default]
+    Ignore,
+    /// Turn and mirror so that the image is upright.
+    Apply,
+}
+
+/// Pixels above which an image is taken for a decompression bomb: Pillow's error limit, twice its warning limit.
+pub const fn default_max_pixels() -> u64 {
+    178_956_970
+}
+
+impl FieldRecipe {
+    /// Name of the column in the batch.
+    pub fn output_name(&self) -> &str {
+        match &self.name {
+            Some(name) => name,
+            None => self.field.split(';').next().unwrap_or(&self.field),
+        }
+    }
+
+    /// The alternatives of the stored field, in order of preference.
+    pub fn alternatives(&self) -> impl Iterator<Item = &str> {
+        self.field.split(';')
+    }
+
+    /// Element type of the column: as asked, or `f32` after `normalize`, `u8` for other images, `i64` for labels.
+    /// `None` means that the payload decides (`npy`) or that the column has no element type.
+    pub fn output_dtype(&self) -> Option<Dtype> {
+        match (&self.dtype, &self.decode) {
+            (Some(dtype), _) => Some(*dtype),
+            (None, Decode::Image { .. }) => {
+                let normalized = self.ops.iter().any(|op| matches!(op, Op::Normalize { .. }));
+                Some(if normalized { Dtype::F32 } else { Dtype::U8 })
+            }
+            (None, Decode::Label {}) => Some(Dtype::I64),
+            _ => None,
+        }
+    }
+}
+
+impl Recipe {
+    /// A name for equal recipes: 128 bits over the canonical JSON, in hex.
+    pub fn fingerprint(&self) -> String {
+        let canonical = serde_json::to_vec(self).unwrap_or_default();
+        format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&canonical))
+    }
+}
+
+#[cfg(test)]
+mod tests;

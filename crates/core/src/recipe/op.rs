@@ -1,0 +1,229 @@
+//! The ops a recipe may name, with their parameters and defaults. Defaults are those of torchvision where it has
+//! the op, so that a recipe carried over gives the same distribution.
+
+use serde::{Deserialize, Serialize};
+
+/// One transformation. Random ops draw from a stream keyed by (seed, epoch, sample id, place in the recipe).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Op {
+    /// Scales the short side to a number, keeping the aspect, or both sides to exact numbers.
+    Resize {
+        /// Short side, or `[height, width]`.
+        size: Size,
+        /// Interpolation.
+        #[serde(default)]
+        filter: Filter,
+    },
+    /// Cuts the middle; smaller images are padded with zeros, as torchvision does.
+    CenterCrop {
+        /// Side, or `[height, width]`.
+        size: Size,
+    },
+    /// Cuts a random window after optional padding; smaller images are padded to fit.
+    RandomCrop {
+        /// Side, or `[height, width]`.
+        size: Size,
+        /// Pixels of zeros added on every side first.
+        #[serde(default)]
+        padding: u32,
+    },
+    /// Cuts a window of random area and aspect and scales it to `size`.
+    RandomResizedCrop {
+        /// Side, or `[height, width]`.
+        size: Size,
+        /// Share of the image's area.
+        #[serde(default = "crop_scale")]
+        scale: Interval,
+        /// Width divided by height, drawn log-uniformly.
+        #[serde(default = "crop_ratio")]
+        ratio: Interval,
+        /// Interpolation.
+        #[serde(default)]
+        filter: Filter,
+    },
+    /// Mirrors with probability `p`.
+    Flip {
+        /// Probability.
+        #[serde(default = "half")]
+        p: f64,
+        /// Which axis is mirrored.
+        #[serde(default)]
+        direction: Direction,
+    },
+    /// Adds a border.
+    Pad {
+        /// Pixels added at `[left, top, right, bottom]`.
+        border: [u32; 4],
+        /// Value of the border, the same in all channels.
+        #[serde(default)]
+        value: u8,
+    },
+    /// Changes brightness, contrast, saturation and hue in random order, each by a random factor.
+    ColorJitter {
+        /// Factor drawn from `[max(0, 1 - x), 1 + x]`.
+        #[serde(default)]
+        brightness: f64,
+        /// Factor drawn from `[max(0, 1 - x), 1 + x]`.
+        #[serde(default)]
+        contrast: f64,
+        /// Factor drawn from `[max(0, 1 - x), 1 + x]`.
+        #[serde(default)]
+        saturation: f64,
+        /// Turn of the hue circle drawn from `[-x, x]`, at most 0.5.
+        #[serde(default)]
+        hue: f64,
+    },
+    /// Replaces color by luma in all channels, with probability `p`.
+    Grayscale {
+        /// Probability.
+        #[serde(default = "one")]
+        p: f64,
+    },
+    /// Blanks a random rectangle with probability `p`.
+    RandomErasing {
+        /// Probability.
+        #[serde(default = "half")]
+        p: f64,
+        /// Share of the image's area.
+        #[serde(default = "erase_scale")]
+        scale: Interval,
+        /// Height divided by width, drawn log-uniformly.
+        #[serde(default = "erase_ratio")]
+        ratio: Interval,
+        /// Value written, in output units (after `normalize` when that comes first).
+        #[serde(default)]
+        value: f64,
+    },
+    /// Scales `0..255` to `0..1`, subtracts the mean and divides by the deviation, per channel.
+    Normalize {
+        /// Mean per channel, in `0..1` units.
+        mean: Vec<f64>,
+        /// Standard deviation per channel, in `0..1` units.
+        std: Vec<f64>,
+    },
+    /// Waits without using the processor: stands for expensive preparation in experiments and tests.
+    Delay {
+        /// Seconds per sample.
+        seconds: f64,
+    },
+}
+
+/// One side for both, or `[height, width]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Size {
+    /// The short side (for `resize`), or both sides of a square (for crops).
+    Side(u32),
+    /// Height and width.
+    Exact([u32; 2]),
+}
+
+impl Size {
+    /// Height and width of a crop of this size.
+    pub fn height_width(self) -> (u32, u32) {
+        match self {
+            Self::Side(side) => (side, side),
+            Self::Exact([height, width]) => (height, width),
+        }
+    }
+}
+
+/// A closed interval `[low, high]`.
+pub type Interval = [f64; 2];
+
+/// Interpolation of a resize.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Filter {
+    /// The pixel nearest to the centre.
+    Nearest,
+    /// Triangle filter, widened when shrinking (antialiased), as Pillow does.
+    #[default]
+    Bilinear,
+    /// Cubic filter with a = -0.5, widened when shrinking.
+    Bicubic,
+    /// Lanczos with three lobes, widened when shrinking.
+    Lanczos,
+}
+
+/// Axis of a mirror.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Left becomes right.
+    #[default]
+    Horizontal,
+    /// Top becomes bottom.
+    Vertical,
+}
+
+impl Op {
+    /// The op's name in recipes, errors and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Resize { .. } => "resize",
+            Self::CenterCrop { .. } => "center_crop",
+            Self::RandomCrop { .. } => "random_crop",
+            Self::RandomResizedCrop { .. } => "random_resized_crop",
+            Self::Flip { .. } => "flip",
+            Self::Pad { .. } => "pad",
+            Self::ColorJitter { .. } => "color_jitter",
+            Self::Grayscale { .. } => "grayscale",
+            Self::RandomErasing { .. } => "random_erasing",
+            Self::Normalize { .. } => "normalize",
+            Self::Delay { .. } => "delay",
+        }
+    }
+
+    /// Every op's name, for messages that list what is offered.
+    pub const NAMES: [&str; 11] = [
+        "resize",
+        "center_crop",
+        "random_crop",
+        "random_resized_crop",
+        "flip",
+        "pad",
+        "color_jitter",
+        "grayscale",
+        "random_erasing",
+        "normalize",
+        "delay",
+    ];
+
+    /// Whether the result depends on chance, so that it must be drawn anew each epoch and never be cached.
+    pub fn is_random(&self) -> bool {
+        match self {
+            Self::RandomCrop { .. } | Self::RandomResizedCrop { .. } => true,
+            Self::Flip { p, .. } | Self::Grayscale { p } => *p > 0.0 && *p < 1.0,
+            Self::RandomErasing { p, .. } => *p > 0.0,
+            Self::ColorJitter { brightness, contrast, saturation, hue } => {
+                [brightness, contrast, saturation, hue].iter().any(|x| **x > 0.0)
+            }
+            Self::Resize { .. }
+            | Self::CenterCrop { .. }
+            | Self::Pad { .. }
+            | Self::Normalize { .. }
+            | Self::Delay { .. } => false,
+        }
+    }
+}
+
+fn half() -> f64 {
+    0.5
+}
+fn one() -> f64 {
+    1.0
+}
+fn crop_scale() -> Interval {
+    [0.08, 1.0]
+}
+fn crop_ratio() -> Interval {
+    [3.0 / 4.0, 4.0 / 3.0]
+}
+fn erase_scale() -> Interval {
+    [0.02, 0.33]
+}
+fn erase_ratio() -> Interval {
+    [0.3, 3.3]
+}

@@ -1,0 +1,1 @@
+//! One process: sources, fetch, prepare, deliver, meter.

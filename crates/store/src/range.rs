@@ -1,0 +1,71 @@
+//! Which bytes of an object are wanted.
+
+use forebay_core::{Error, Result};
+use std::ops::Range;
+
+/// A part of an object, possibly open at one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteRange {
+    /// All of it.
+    Full,
+    /// `start..end`.
+    Bounded {
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+    },
+    /// From an offset to the end.
+    From(u64),
+    /// The last bytes.
+    Last(u64),
+}
+
+impl From<Range<u64>> for ByteRange {
+    fn from(range: Range<u64>) -> Self {
+        Self::Bounded { start: range.start, end: range.end }
+    }
+}
+
+impl ByteRange {
+    /// The offsets meant in an object of `size` bytes, or an error that names both.
+    pub fn resolve(self, size: u64) -> Result<Range<u64>> {
+        let range = match self {
+            Self::Full => 0..size,
+            Self::Bounded { start, end } => start..end,
+            Self::From(start) => start..size.max(start),
+            Self::Last(length) => {
+                let start = size.checked_sub(length).ok_or_else(|| outside(&format!("last {length} bytes"), size))?;
+                start..size
+            }
+        };
+        if range.start > range.end {
+            return Err(Error::invalid_config(format!("range {}..{} ends before it starts", range.start, range.end)));
+        }
+        if range.end > size || range.start > size {
+            return Err(outside(&format!("bytes {}..{}", range.start, range.end), size));
+        }
+        Ok(range)
+    }
+}
+
+fn outside(what: &str, size: u64) -> Error {
+    Error::invalid_config(format!("{what} lie outside an object of {size} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_ranges_end_with_the_object_and_none_reaches_beyond_it() {
+        assert_eq!(ByteRange::Full.resolve(10).unwrap(), 0..10);
+        assert_eq!(ByteRange::From(4).resolve(10).unwrap(), 4..10);
+        assert_eq!(ByteRange::From(10).resolve(10).unwrap(), 10..10);
+        assert_eq!(ByteRange::Last(3).resolve(10).unwrap(), 7..10);
+        for beyond in [ByteRange::From(11), ByteRange::Last(11), (5..11).into(), (11..11).into()] {
+            assert!(beyond.resolve(10).is_err(), "{beyond:?}");
+        }
+        assert!(ByteRange::Bounded { start: 5, end: 4 }.resolve(10).is_err());
+    }
+}

@@ -1,0 +1,1 @@
+//! Dev only: made datasets, slow and failing parts.
