@@ -1,4 +1,21 @@
 //! Bytes to tensors: decode, augment, collate.
+//!
+//! A [`Program`] is a compiled recipe. For every sample it takes payloads and writes each column into its slot: a
+//! row of the batch when the shape is known beforehand, a value of its own otherwise. [`collate`] holds the batch
+//! while many threads write its rows. What never enters: async, files, sockets.
 #![expect(unsafe_code, reason = "batch rows are written by several threads, and libjpeg-turbo is C")]
 
+pub mod augment;
 pub mod buffer;
+pub mod collate;
+pub mod decode;
+pub mod image;
+mod kernels;
+mod program;
+mod value;
+
+pub use buffer::{Buffer, BufferPool};
+pub use collate::{BatchBuilder, Column, RowWriter};
+pub use image::{Image, ImageMut, ImageRef, Rect};
+pub use program::{Program, Scratch};
+pub use value::{Input, Output, OutputKind, SampleContext, Slot, Tensor, Value};

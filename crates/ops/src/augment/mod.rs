@@ -1,0 +1,10 @@
+//! The ops, one file each. A file draws its op's parameters and hands them to a kernel or to a geometry.
+//!
+//! Pixel ops change an [`crate::ImageMut`] of 8-bit channels in place (`apply(&self, image: &mut ImageMut<'_>, rng: &mut
+//! Rng)`); geometric ops never see a pixel. `normalize` and an erasing after it take part in the finishing pass,
+//! which reads an 8-bit image and writes the row: mirror, arithmetic, layout and element type in one go.
+
+pub mod color_jitter;
+pub mod grayscale;
+pub mod normalize;
+pub mod random_erasing;

@@ -1,0 +1,28 @@
+//! Stored bytes to values, one format a file.
+//!
+//! Every decoder takes hostile bytes: sizes are checked before memory is taken, and what is wrong is named in a
+//! `corrupt` error. Image formats share [`Header`]: it is read first, so that the geometry of the whole recipe
+//! is known before a pixel is decoded.
+//!
+//! Shape of a file: an image format has `header(payload: &[u8]) -> Result<Header>` and
+//! `decode(payload: &[u8], mode: ImageMode, into: &mut Image) -> Result<()>` (the size was checked against
+//! `max_pixels` in between); the others have `decode(payload) -> Result<value>`, and where a fixed row exists
+//! `decode_into(payload, spec, row)`.
+
+pub mod json;
+pub mod label;
+pub mod npy;
+pub mod png;
+pub mod text;
+pub mod webp;
+
+/// What an image says about itself before its pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Columns as stored.
+    pub width: u32,
+    /// Rows as stored.
+    pub height: u32,
+    /// EXIF orientation, 1 to 8; 1 when there is none.
+    pub orientation: u8,
+}

@@ -1,0 +1,96 @@
+//! What goes into a recipe and what comes out: inputs, outputs, slots and values of one sample.
+//!
+//! Nothing is computed here. How a value is made is in [`crate::program`], how values of many samples become a
+//! batch in [`crate::collate`].
+
+use crate::buffer::Buffer;
+use bytes::Bytes;
+use forebay_core::SampleId;
+use forebay_core::tensor::TensorSpec;
+
+/// What a random op may depend on, besides its place in the recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleContext {
+    /// Seed of the job.
+    pub seed: u64,
+    /// Epoch in which the sample is prepared.
+    pub epoch: u64,
+    /// The sample.
+    pub sample_id: SampleId,
+}
+
+/// What the source holds for one column of one sample.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Stored bytes, still encoded.
+    Payload(Bytes),
+    /// An integer known to the manifest.
+    Int(i64),
+    /// The sample has none of the field's alternatives.
+    Missing,
+}
+
+/// One column of the batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Name of the column.
+    pub name: String,
+    /// What its values are.
+    pub kind: OutputKind,
+}
+
+/// What the values of a column are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputKind {
+    /// Tensors of one shape, written in place: the column's slots are [`Slot::Row`].
+    Tensor(TensorSpec),
+    /// Tensors whose shape is known only after decoding.
+    Tensors,
+    /// Payloads as they are.
+    Bytes,
+    /// UTF-8 text.
+    Text,
+    /// JSON documents.
+    Json,
+}
+
+impl OutputKind {
+    /// Bytes one sample takes in a batch's own memory; zero for values that are kept one by one.
+    pub fn row_bytes(&self) -> usize {
+        match self {
+            Self::Tensor(spec) => spec.bytes(),
+            Self::Tensors | Self::Bytes | Self::Text | Self::Json => 0,
+        }
+    }
+}
+
+/// Where one column of one sample goes.
+#[derive(Debug)]
+pub enum Slot<'a> {
+    /// The sample's row of a fixed tensor, [`OutputKind::row_bytes`] long. Its contents are unspecified before.
+    Row(&'a mut [u8]),
+    /// A place for a value of its own.
+    Value(&'a mut Option<Value>),
+}
+
+/// A prepared value that is not written in place.
+#[derive(Debug)]
+pub enum Value {
+    /// A tensor of its own shape.
+    Tensor(Tensor),
+    /// A payload as it is.
+    Bytes(Bytes),
+    /// UTF-8 text.
+    Text(String),
+    /// The text of a JSON document, already checked.
+    Json(String),
+}
+
+/// Decoded values with element type and shape, in C order.
+#[derive(Debug)]
+pub struct Tensor {
+    /// Element type and shape.
+    pub spec: TensorSpec,
+    /// The elements, in native byte order.
+    pub data: Buffer,
+}
