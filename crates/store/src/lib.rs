@@ -4,8 +4,14 @@
 //! [`memory`]) and adapters that wrap any store (retry, limit, throttle, flaky) pass one public
 //! suite, [`conformance`]. Stores know keys, ranges and bytes; what a sample is, they never learn.
 
+mod fault;
+pub mod key;
+pub mod local;
+pub mod memory;
 pub mod range;
 
+pub use local::LocalStore;
+pub use memory::MemoryStore;
 pub use range::ByteRange;
 
 use bytes::Bytes;

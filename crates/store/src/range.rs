@@ -1,4 +1,4 @@
-//! Which bytes of an object are wanted.
+//! Which bytes of an object are wanted, and the checks that every store applies before it reads.
 
 use forebay_core::{Error, Result};
 use std::ops::Range;
@@ -49,6 +49,20 @@ impl ByteRange {
     }
 }
 
+/// Checks the contract of [`crate::Store::read_parts`]: parts ascend, do not overlap and lie within the object.
+pub fn check_parts(parts: &[Range<u64>], size: u64) -> Result<()> {
+    let mut end = 0;
+    for part in parts {
+        ByteRange::from(part.clone()).resolve(size)?;
+        if part.start < end {
+            let why = format!("part {}..{} starts before the end of its neighbour, {end}", part.start, part.end);
+            return Err(Error::invalid_config(why));
+        }
+        end = part.end;
+    }
+    Ok(())
+}
+
 fn outside(what: &str, size: u64) -> Error {
     Error::invalid_config(format!("{what} lie outside an object of {size} bytes"))
 }
@@ -56,6 +70,15 @@ fn outside(what: &str, size: u64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_must_ascend_without_overlap_inside_the_object() {
+        assert!(check_parts(&[], 0).is_ok());
+        assert!(check_parts(&[0..2, 2..2, 2..5, 9..10], 10).is_ok());
+        for bad in [vec![0..11], vec![2..4, 3..5], vec![4..6, 0..2], vec![11..11]] {
+            assert!(check_parts(&bad, 10).is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn open_ranges_end_with_the_object_and_none_reaches_beyond_it() {
