@@ -1,0 +1,122 @@
+# Every word a developer or CI needs. `make help` lists them.
+#
+# Recipes stay one line; what is longer lives in scripts/. LOCKED is --locked in CI, so that a forgotten Cargo.lock
+# is found there and costs nobody anything while writing.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+export LOCKED ?= $(if $(CI),--locked)
+export CARGO_TERM_COLOR ?= $(if $(CI),never,auto)
+LOGS := target/test-logs
+STEP := scripts/step.sh
+PY := .venv/bin/python
+FUZZ_SECONDS ?= 30
+
+.PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lint-python fmt fmt-check test-rust test-python \
+        test-scripts stubs wheel docs docs-check bench promises promises-check requirements slow fuzz-smoke clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##   First
+
+demo: setup-build wheel ## build the wheel, make a small dataset, train on it for two epochs, explain the waiting
+	@.venv/bin/forebay demo
+
+test: setup ## everything a change must pass: formatting, lints, Rust, wheel, Python, stubs, docs
+	@rm -rf $(LOGS) && mkdir -p $(LOGS)
+	@$(STEP) "formatting" $(MAKE) fmt-check
+	@$(STEP) "lints, Rust" $(MAKE) lint-rust
+	@$(STEP) "lints, Python" $(MAKE) lint-python
+	@$(STEP) "docs" $(MAKE) docs-check
+	@$(STEP) "tests, Rust" $(MAKE) test-rust
+	@$(STEP) "tests, scripts" $(MAKE) test-scripts
+	@$(STEP) "wheel" $(MAKE) wheel
+	@$(STEP) "tests, Python" $(MAKE) test-python
+	@$(STEP) "stubs" $(MAKE) stubs
+
+setup: ## install what is missing: nasm, cmake, uv, .venv with torch and JAX
+	@scripts/setup.sh test
+
+setup-build:
+	@scripts/setup.sh build
+
+setup-bench:
+	@scripts/setup.sh bench
+
+##   While writing
+
+fmt: ## format Rust and Python in place
+	cargo fmt --all
+	.venv/bin/ruff format --quiet scripts python
+	.venv/bin/ruff check --quiet --fix scripts python
+
+fmt-check:
+	cargo fmt --all --check
+	.venv/bin/ruff format --check scripts python
+
+lint: lint-rust lint-python docs-check ## clippy, ruff and the docs checks; warnings are errors
+
+lint-rust:
+	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+
+lint-python:
+	.venv/bin/ruff check scripts python
+
+test-rust: ## Rust unit, integration and doc tests
+	@mkdir -p $(LOGS)
+	cargo test $(LOCKED) --no-fail-fast 2>&1 | tee $(LOGS)/rust.log
+
+test-python: ## pytest on the installed wheel (`make wheel` first)
+	@mkdir -p $(LOGS)
+	$(PY) -m pytest python/tests --junitxml=$(LOGS)/pytest.xml
+
+test-scripts:
+	@mkdir -p $(LOGS)
+	$(PY) -m pytest scripts/tests --junitxml=$(LOGS)/pytest-scripts.xml
+
+stubs:
+	$(PY) -m mypy.stubtest forebay --mypy-config-file pyproject.toml
+
+wheel: ## build the release wheel and install it into .venv
+	@scripts/wheel.sh
+
+docs: docs-check ## check the written docs and build the Rust reference into target/doc
+	RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --workspace --no-deps
+
+docs-check:
+	$(PY) scripts/check_docs.py
+
+promises: ## show all promises with their tests in the last run, and renew docs/reference/promises.md
+	@$(PY) scripts/promises.py --write
+
+promises-check:
+	@$(PY) scripts/promises.py --check
+
+##   Now and then
+
+bench: setup-bench wheel ## run all benches, keep the figures in target/bench, print the bars that do not hold
+	@$(PY) scripts/bench.py
+
+slow: setup wheel ## the same tests at full sizes and many more random cases
+	@mkdir -p $(LOGS)
+	FOREBAY_SLOW=1 PROPTEST_CASES=$${PROPTEST_CASES:-4096} cargo test $(LOCKED) --release --no-fail-fast 2>&1 | tee $(LOGS)/rust-slow.log
+	FOREBAY_SLOW=1 $(PY) -m pytest python/tests -m slow --timeout 1800 --junitxml=$(LOGS)/pytest-slow.xml
+
+fuzz-smoke: ## fuzz every parser of outside bytes for FUZZ_SECONDS (30) each
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
+requirements: ## lock scripts/requirements-*.in into .txt
+	@for set in build test bench; do \
+	  (cd scripts && ./uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
+	    requirements-$$set.in -o requirements-$$set.txt); done
+
+ci: ## what CI runs
+	@.ci/run
+
+clean: ## remove everything that was built or installed here
+	cargo clean
+	rm -rf .venv .cache dist .pytest_cache .mypy_cache .ruff_cache
