@@ -211,7 +211,9 @@ def as_page(promises: list[Promise]) -> str:
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="renew docs/reference/promises.md")
     parser.add_argument("--check", action="store_true", help="fail when a promise failed or the page is old")
     options = parser.parse_args(arguments)

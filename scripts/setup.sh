@@ -93,6 +93,8 @@ if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/d
     say "making .venv with $("$python" --version)"
     scripts/uv venv --quiet --clear --python "$python" .venv
 fi
-[ "$set_name" = build ] || .venv/bin/python -c 'import torch' 2>/dev/null || say "fetching torch and JAX: 3 GB, once"
+if [ "$set_name" != build ] && ! compgen -G '.venv/lib/python*/site-packages/torch' >/dev/null; then
+    say "installing torch and JAX: 3 GB to fetch once, 6 GB on disk"
+fi
 scripts/uv pip install --quiet --python .venv/bin/python -r "scripts/requirements-$set_name.txt"
 say "ready: $set_name"

@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 
-def build_wheel(*args: Any, **kwargs: Any) -> str:
+def build_wheel(*args: Any, **kwargs: Any) -> Any:
     _need_tools()
     return maturin.build_wheel(*args, **kwargs)
 
 
-def build_editable(*args: Any, **kwargs: Any) -> str:
+def build_editable(*args: Any, **kwargs: Any) -> Any:
     _need_tools()
     return maturin.build_editable(*args, **kwargs)
 
