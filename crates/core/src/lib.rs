@@ -2,12 +2,14 @@
 //!
 //! A batch is a pure function of (dataset version, recipe, seed, epoch, position). Everything that function needs
 //! to *decide* lives here: which samples exist ([`manifest`]), in which order an epoch visits them ([`plan`]),
-//! which part of the plan one rank reads and how it resumes ([`portion`], [`cursor`]), what is done to a sample
+//! which part of the plan one rank reads and how it resumes ([`portion`], [`cursor`], [`arrival`]), which reads bring
+//! it ([`request`]), what is done to a sample
 //! ([`recipe`]) and the seeded chance used on the way ([`rng`], [`permutation`]).
 //!
 //! What never enters: files, sockets, threads, clocks, an unseeded random number. Those live in `store`, `ops`
 //! and `engine`, which ask this crate and then act.
 
+pub mod arrival;
 pub mod cursor;
 pub mod error;
 pub mod ids;
@@ -16,6 +18,7 @@ pub mod permutation;
 pub mod plan;
 pub mod portion;
 pub mod recipe;
+pub mod request;
 pub mod rng;
 pub mod size;
 pub mod spec;
