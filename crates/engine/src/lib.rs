@@ -1,1 +1,3 @@
 //! One process: sources, fetch, prepare, deliver, meter.
+
+pub mod shard;
