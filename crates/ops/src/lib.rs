@@ -9,8 +9,10 @@ pub mod augment;
 pub mod buffer;
 pub mod collate;
 pub mod decode;
+pub mod encode;
+pub mod geometry;
 pub mod image;
-mod kernels;
+pub mod kernels;
 mod program;
 mod value;
 

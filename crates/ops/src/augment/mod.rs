@@ -4,7 +4,13 @@
 //! Rng)`); geometric ops never see a pixel. `normalize` and an erasing after it take part in the finishing pass,
 //! which reads an 8-bit image and writes the row: mirror, arithmetic, layout and element type in one go.
 
+pub mod center_crop;
 pub mod color_jitter;
+pub mod flip;
 pub mod grayscale;
 pub mod normalize;
+pub mod pad;
+pub mod random_crop;
 pub mod random_erasing;
+pub mod random_resized_crop;
+pub mod resize;

@@ -4,11 +4,12 @@
 //! `corrupt` error. Image formats share [`Header`]: it is read first, so that the geometry of the whole recipe
 //! is known before a pixel is decoded.
 //!
-//! Shape of a file: an image format has `header(payload: &[u8]) -> Result<Header>` and
-//! `decode(payload: &[u8], mode: ImageMode, into: &mut Image) -> Result<()>` (the size was checked against
-//! `max_pixels` in between); the others have `decode(payload) -> Result<value>`, and where a fixed row exists
-//! `decode_into(payload, spec, row)`.
+//! Shape of a file: an image format has `header` and `decode`; the others have `decode`, and where a fixed row
+//! exists `decode_into`.
 
+pub mod exif;
+pub mod image;
+pub mod jpeg;
 pub mod json;
 pub mod label;
 pub mod npy;

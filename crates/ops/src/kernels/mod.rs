@@ -1,5 +1,8 @@
 //! Loops over pixels, apart from the ops that decide their parameters.
 
-pub mod color;
-pub mod erase;
-pub mod normalize;
+pub(crate) mod channels;
+pub(crate) mod color;
+pub(crate) mod erase;
+pub(crate) mod normalize;
+pub(crate) mod orient;
+pub(crate) mod resample;

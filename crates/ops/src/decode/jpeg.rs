@@ -1,0 +1,293 @@
+//! JPEG to pixels with libjpeg-turbo: baseline and progressive, gray, color, CMYK and YCCK, all of it or a region.
+//!
+//! The decoder is a thin owner of the C library's handle. Values are those of Pillow, which uses the same library
+//! with the same settings (accurate DCT, smooth chroma). A region equals the same region of a full decode exactly:
+//! the library is asked for more columns than are wanted, because its outermost ones lack a neighbour to
+//! interpolate color from. Rows below the region are not decoded, so damage there goes unseen.
+
+use super::Header;
+use super::exif;
+use crate::image::{Image, Rect, byte_len};
+use crate::kernels::channels;
+use forebay_core::recipe::ImageMode;
+use forebay_core::{Error, Result};
+use std::ffi::{CStr, c_int, c_void};
+use turbojpeg_sys as tj;
+
+/// The first bytes of every JPEG.
+pub const SIGNATURE: &[u8] = b"\xFF\xD8\xFF";
+
+/// Scans of a progressive JPEG. Encoders write about ten; a thousand in a small file keep a processor busy for minutes.
+const MAX_SCANS: c_int = 500;
+
+/// Columns of interpolation context decoded beyond a region.
+const CONTEXT: u32 = 2;
+
+/// Warnings after which the pixels are whole: the file has bytes too many, or says odd things about itself.
+const HARMLESS: [&str; 3] = ["extraneous bytes before marker", "Unknown Adobe color transform", "JFIF"];
+
+/// The library's handle, used again from image to image.
+#[derive(Debug)]
+pub struct Decoder {
+    handle: *mut c_void,
+    staging: Image,
+}
+
+// SAFETY: the handle has no tie to the thread that made it, and `&mut self` keeps uses apart.
+unsafe impl Send for Decoder {}
+
+/// What a JPEG says about itself before its pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Size and orientation.
+    pub header: Header,
+    /// Columns of a minimum coded unit; `None` when the library cannot cut this image.
+    unit_width: Option<u32>,
+    color: Color,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Color {
+    Gray,
+    Rgb,
+    Cmyk,
+}
+
+impl Decoder {
+    /// A new handle.
+    pub fn new() -> Result<Self> {
+        // SAFETY: no argument is a pointer; a null result is checked.
+        let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
+        if handle.is_null() {
+            return Err(Error::exhausted("make a jpeg decoder: the library has no memory"));
+        }
+        let mut decoder = Self { handle, staging: Image::default() };
+        decoder.set(tj::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS)?;
+        Ok(decoder)
+    }
+
+    /// Reads the header.
+    pub fn info(&mut self, payload: &[u8]) -> Result<Info> {
+        self.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 0)?;
+        // SAFETY: the pointer is valid for the given length during the call.
+        let status = unsafe { tj::tj3DecompressHeader(self.handle, payload.as_ptr(), payload.len() as _) };
+        if status != 0 && self.is_fatal() {
+            return Err(Error::corrupt(format!("read jpeg header: {}", self.message())));
+        }
+        let side = |value: c_int| u32::try_from(value).ok().filter(|side| *side > 0);
+        let width = side(self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH));
+        let height = side(self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT));
+        let (Some(width), Some(height)) = (width, height) else {
+            return Err(Error::corrupt("read jpeg header: the size is empty"));
+        };
+        let precision = self.get(tj::TJPARAM_TJPARAM_PRECISION);
+        if precision > 8 {
+            return Err(Error::unsupported(format!("decode jpeg: {precision} bits a channel")));
+        }
+        let colorspace = self.get(tj::TJPARAM_TJPARAM_COLORSPACE);
+        let color = if colorspace == tj::TJCS_TJCS_GRAY as c_int {
+            Color::Gray
+        } else if colorspace == tj::TJCS_TJCS_CMYK as c_int || colorspace == tj::TJCS_TJCS_YCCK as c_int {
+            Color::Cmyk
+        } else {
+            Color::Rgb
+        };
+        let lossless = self.get(tj::TJPARAM_TJPARAM_LOSSLESS) != 0;
+        let unit_width = unit_width(self.get(tj::TJPARAM_TJPARAM_SUBSAMP)).filter(|_| !lossless);
+        let orientation = exif::jpeg_orientation(payload);
+        Ok(Info { header: Header { width, height, orientation }, unit_width, color })
+    }
+
+    /// Decodes at least `region` into `into`, with the channels of `mode`, and says which pixels it holds. The caller
+    /// has checked the size against its limit.
+    ///
+    /// # Panics
+    /// When `region` reaches outside.
+    pub fn decode(
+        &mut self,
+        payload: &[u8],
+        info: &Info,
+        mode: ImageMode,
+        region: Rect,
+        into: &mut Image,
+    ) -> Result<Rect> {
+        let covered = info.covered(region);
+        let Rect { width, height, .. } = covered;
+        match (info.color, mode) {
+            (Color::Cmyk, _) => {
+                let mut staging = std::mem::take(&mut self.staging);
+                staging.reshape(width, height, 4);
+                let made = self.pixels(payload, info, covered, tj::TJPF_TJPF_CMYK, staging.pixels_mut());
+                // Three channels hold every result on its way; alpha is added to them.
+                into.reshape(width, height, mode.channels().max(3));
+                cmyk_to_rgb(staging.pixels(), into.pixels_mut());
+                self.staging = staging;
+                made?;
+                channels::convert(into, 3, mode.channels());
+            }
+            (Color::Rgb, ImageMode::Gray) => {
+                into.reshape(width, height, 3);
+                self.pixels(payload, info, covered, tj::TJPF_TJPF_RGB, into.pixels_mut())?;
+                channels::convert(into, 3, 1);
+            }
+            _ => {
+                into.reshape(width, height, mode.channels());
+                self.pixels(payload, info, covered, format_of(mode), into.pixels_mut())?;
+            }
+        }
+        Ok(covered)
+    }
+
+    /// Decodes exactly `region` into `target` when the library can do that without a detour, or says that it cannot.
+    ///
+    /// # Panics
+    /// When `region` reaches outside or `target` is not of its size.
+    pub fn decode_into(
+        &mut self,
+        payload: &[u8],
+        info: &Info,
+        mode: ImageMode,
+        region: Rect,
+        target: &mut [u8],
+    ) -> Result<bool> {
+        let direct = match info.color {
+            Color::Cmyk => false,
+            Color::Rgb => mode != ImageMode::Gray,
+            Color::Gray => true,
+        };
+        if !direct || info.covered(region) != region {
+            return Ok(false);
+        }
+        self.pixels(payload, info, region, format_of(mode), target).map(|()| true)
+    }
+
+    fn pixels(&mut self, payload: &[u8], info: &Info, region: Rect, format: c_int, target: &mut [u8]) -> Result<()> {
+        self.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
+        let Err(said) = self.decompress(payload, info, region, format, target) else { return Ok(()) };
+        let harmless = !self.is_fatal() && HARMLESS.iter().any(|text| said.contains(text));
+        let said = if harmless {
+            self.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 0)?;
+            match self.decompress(payload, info, region, format, target) {
+                Err(said) if self.is_fatal() => said,
+                _ => return Ok(()),
+            }
+        } else {
+            said
+        };
+        let Header { width, height, .. } = info.header;
+        Err(Error::corrupt(format!("decode jpeg of {width}x{height}: {said}")))
+    }
+
+    fn decompress(
+        &mut self,
+        payload: &[u8],
+        info: &Info,
+        region: Rect,
+        format: c_int,
+        target: &mut [u8],
+    ) -> Result<(), String> {
+        let channels = match format {
+            tj::TJPF_TJPF_GRAY => 1,
+            tj::TJPF_TJPF_RGB => 3,
+            _ => 4,
+        };
+        assert_eq!(target.len(), byte_len(region.width, region.height, channels), "target of the region's size");
+        assert!(region.right() <= info.header.width && region.bottom() <= info.header.height, "{region:?} is inside");
+        // The handle remembers the header it saw last; the region is checked against that one.
+        // SAFETY: the pointer is valid for the given length during the call.
+        let header = unsafe { tj::tj3DecompressHeader(self.handle, payload.as_ptr(), payload.len() as _) };
+        if header != 0 && self.is_fatal() {
+            return Err(self.message());
+        }
+        let whole = region == Rect::of_size(info.header.width, info.header.height);
+        let cut = if whole { Rect::default() } else { region };
+        let cut = tj::tjregion { x: cut.x as c_int, y: cut.y as c_int, w: cut.width as c_int, h: cut.height as c_int };
+        // SAFETY: the handle is live and the region is passed by value.
+        if unsafe { tj::tj3SetCroppingRegion(self.handle, cut) } != 0 {
+            return Err(self.message());
+        }
+        // SAFETY: `payload` is valid for its length; `target` holds `region.height` rows of `region.width` pixels of
+        // this format without gaps, which is what pitch 0 means, and the library writes no more rows and columns
+        // than the region it was just given (the whole image is checked to be of the header's size above).
+        let status = unsafe {
+            tj::tj3Decompress8(self.handle, payload.as_ptr(), payload.len() as _, target.as_mut_ptr(), 0, format)
+        };
+        if status == 0 { Ok(()) } else { Err(self.message()) }
+    }
+
+    fn set(&mut self, parameter: tj::TJPARAM, value: c_int) -> Result<()> {
+        // SAFETY: the handle is live.
+        if unsafe { tj::tj3Set(self.handle, parameter as c_int, value) } == 0 {
+            return Ok(());
+        }
+        Err(Error::internal(format!("set up the jpeg decoder: {}", self.message())))
+    }
+
+    fn get(&self, parameter: tj::TJPARAM) -> c_int {
+        // SAFETY: the handle is live.
+        unsafe { tj::tj3Get(self.handle, parameter as c_int) }
+    }
+
+    fn is_fatal(&self) -> bool {
+        // SAFETY: the handle is live.
+        unsafe { tj::tj3GetErrorCode(self.handle) == tj::TJERR_TJERR_FATAL as c_int }
+    }
+
+    fn message(&self) -> String {
+        // SAFETY: the library returns a terminated string that lives until the next call with this handle.
+        let said = unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.handle)) };
+        said.to_string_lossy().replace('\n', " ")
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from `tj3Init` and is not used again.
+        unsafe { tj::tj3Destroy(self.handle) }
+    }
+}
+
+impl Info {
+    /// The smallest region the library can decode of which `region` comes out right.
+    fn covered(&self, region: Rect) -> Rect {
+        let Header { width, height, .. } = self.header;
+        let Some(unit) = self.unit_width else { return Rect::of_size(width, height) };
+        let x = region.x.saturating_sub(CONTEXT) / unit * unit;
+        let right = (region.right() + CONTEXT).next_multiple_of(unit).min(width);
+        Rect { x, width: right - x, ..region }
+    }
+}
+
+fn format_of(mode: ImageMode) -> c_int {
+    match mode {
+        ImageMode::Gray => tj::TJPF_TJPF_GRAY,
+        ImageMode::Rgb => tj::TJPF_TJPF_RGB,
+        ImageMode::Rgba => tj::TJPF_TJPF_RGBA,
+    }
+}
+
+/// Columns of a minimum coded unit.
+fn unit_width(subsampling: c_int) -> Option<u32> {
+    match subsampling {
+        tj::TJSAMP_TJSAMP_444 | tj::TJSAMP_TJSAMP_GRAY | tj::TJSAMP_TJSAMP_440 | tj::TJSAMP_TJSAMP_441 => Some(8),
+        tj::TJSAMP_TJSAMP_422 | tj::TJSAMP_TJSAMP_420 => Some(16),
+        tj::TJSAMP_TJSAMP_411 => Some(32),
+        _ => None,
+    }
+}
+
+/// Converts inverted CMYK (as Adobe writes it and everyone has since) to the first three bytes of each pixel, with
+/// Pillow's arithmetic. Pixels of the target without gaps, three bytes each.
+fn cmyk_to_rgb(source: &[u8], target: &mut [u8]) {
+    let (source, _) = source.as_chunks::<4>();
+    let (target, _) = target.as_chunks_mut::<3>();
+    for (to, &[c, m, y, black]) in target.iter_mut().zip(source) {
+        *to = [c, m, y].map(|ink| black - mul_div_255(255 - ink, black));
+    }
+}
+
+/// `a * b / 255`, rounded to nearest.
+fn mul_div_255(a: u8, b: u8) -> u8 {
+    let product = u32::from(a) * u32::from(b) + 128;
+    ((product + (product >> 8)) >> 8) as u8
+}
