@@ -12,7 +12,8 @@ pub mod decode;
 pub mod encode;
 pub mod geometry;
 pub mod image;
-pub mod kernels;
+mod image_path;
+mod kernels;
 mod program;
 mod value;
 

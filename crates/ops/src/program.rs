@@ -1,26 +1,69 @@
 //! A recipe compiled: checked once, then run for every sample without looking anything up.
 //!
-//! The program decides which decoder and which path a column takes and hands each column its slot. What an op does
-//! is in [`crate::augment`], how bytes become values in [`crate::decode`].
+//! The program decides which path a column takes and hands each column its slot. How an image becomes a row is in
+//! [`crate::image_path`], what an op does in [`crate::augment`], how bytes become values in [`crate::decode`].
 
-use crate::value::{Input, Output, SampleContext, Slot};
-use forebay_core::Result;
-use forebay_core::recipe::Recipe;
+use crate::buffer::BufferPool;
+use crate::decode::{json, label, npy, text};
+use crate::image_path::{ImagePath, ImageScratch};
+use crate::value::{Input, Output, OutputKind, SampleContext, Slot, Value};
+use bytes::Bytes;
+use forebay_core::recipe::{Decode, FieldRecipe, Op, Recipe};
+use forebay_core::tensor::{Dtype, TensorSpec};
+use forebay_core::{Error, Facts, Result};
+use std::time::Duration;
+
+/// Unused memory kept for results that have no row of a batch.
+const POOL_BYTES: usize = 64 << 20;
 
 /// A compiled recipe. Shared by all threads; what changes while it runs is in a [`Scratch`].
-#[derive(Debug)]
 pub struct Program {
+    columns: Vec<Column>,
     outputs: Vec<Output>,
+    pool: BufferPool,
 }
 
 /// Memory and handles one thread reuses from sample to sample.
 #[derive(Debug, Default)]
-pub struct Scratch {}
+pub struct Scratch {
+    /// Made with the first image, because making it can fail.
+    image: Option<ImageScratch>,
+}
+
+struct Column {
+    field: String,
+    path: Path,
+    /// What ops other than an image's take together.
+    delay: Duration,
+}
+
+enum Path {
+    Image(ImagePath),
+    Npy(Option<Dtype>, Option<TensorSpec>),
+    Label(Dtype),
+    Json,
+    Text,
+    Bytes,
+}
 
 impl Program {
     /// Compiles a recipe, or names everything that is wrong with it.
-    pub fn compile(_recipe: &Recipe) -> Result<Program> {
-        Ok(Self { outputs: Vec::new() })
+    pub fn compile(recipe: &Recipe) -> Result<Program> {
+        let mut faults = Vec::new();
+        let mut columns = Vec::with_capacity(recipe.fields.len());
+        let mut outputs = Vec::with_capacity(recipe.fields.len());
+        for (index, field) in recipe.fields.iter().enumerate() {
+            let mut found = Vec::new();
+            if let Some((column, kind)) = Column::compile(index, field, &mut found) {
+                columns.push(column);
+                outputs.push(Output { name: field.output_name().to_owned(), kind });
+            }
+            faults.extend(found.into_iter().map(|fault| format!("field `{}`: {fault}", field.field)));
+        }
+        if faults.is_empty() {
+            return Ok(Self { columns, outputs, pool: BufferPool::new(POOL_BYTES) });
+        }
+        Err(Error::invalid_config(format!("compile the recipe: {}", faults.join("; "))))
     }
 
     /// The columns, in the order of the recipe.
@@ -29,19 +72,139 @@ impl Program {
     }
 
     /// Memory for one thread.
-    #[expect(clippy::unused_self, reason = "sized by the program")]
+    #[expect(clippy::unused_self, reason = "what a thread needs is the program's affair")]
     pub fn scratch(&self) -> Scratch {
         Scratch::default()
     }
 
-    /// Prepares one sample: `inputs[i]` and `slots[i]` belong to column `i`.
+    /// Prepares one sample: `inputs[i]` and `slots[i]` belong to column `i`. After an error the slots hold nothing
+    /// worth reading.
     pub fn prepare(
         &self,
-        _sample: &SampleContext,
-        _inputs: &[Input],
-        _slots: &mut [Slot<'_>],
-        _scratch: &mut Scratch,
+        sample: &SampleContext,
+        inputs: &[Input],
+        slots: &mut [Slot<'_>],
+        scratch: &mut Scratch,
     ) -> Result<()> {
+        if inputs.len() != self.columns.len() || slots.len() != self.columns.len() {
+            return Err(Error::internal(format!(
+                "prepare sample {}: {} columns, {} inputs and {} slots",
+                sample.sample_id,
+                self.columns.len(),
+                inputs.len(),
+                slots.len()
+            )));
+        }
+        for ((column, input), slot) in self.columns.iter().zip(inputs).zip(slots) {
+            column.prepare(sample, input, slot, scratch, &self.pool).map_err(|error| {
+                error.while_doing(format_args!("prepare field `{}`", column.field)).with_facts(Facts {
+                    field: Some(column.field.clone()),
+                    sample_id: Some(sample.sample_id),
+                    epoch: Some(sample.epoch),
+                    ..Facts::default()
+                })
+            })?;
+        }
         Ok(())
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program").field("outputs", &self.outputs).finish_non_exhaustive()
+    }
+}
+
+impl Column {
+    fn compile(index: usize, field: &FieldRecipe, faults: &mut Vec<String>) -> Option<(Self, OutputKind)> {
+        let mut delay = Duration::ZERO;
+        if !matches!(field.decode, Decode::Image { .. }) {
+            for op in &field.ops {
+                match op {
+                    Op::Delay { seconds } => delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default(),
+                    _ => faults.push(format!("`{}` works on images only", op.name())),
+                }
+            }
+        }
+        let (path, kind) = match &field.decode {
+            Decode::Image { .. } => {
+                let path = ImagePath::compile(index, field, faults)?;
+                let kind = path.spec().map_or(OutputKind::Tensors, OutputKind::Tensor);
+                (Path::Image(path), kind)
+            }
+            Decode::Npy { shape } => {
+                let spec = shape.clone().zip(field.dtype).map(|(shape, dtype)| TensorSpec { dtype, shape });
+                let kind = spec.clone().map_or(OutputKind::Tensors, OutputKind::Tensor);
+                (Path::Npy(field.dtype, spec), kind)
+            }
+            Decode::Label {} => {
+                let dtype = field.output_dtype().unwrap_or(Dtype::I64);
+                (Path::Label(dtype), OutputKind::Tensor(TensorSpec { dtype, shape: Vec::new() }))
+            }
+            Decode::Json {} => (Path::Json, OutputKind::Json),
+            Decode::Text {} => (Path::Text, OutputKind::Text),
+            Decode::Bytes {} => (Path::Bytes, OutputKind::Bytes),
+        };
+        Some((Self { field: field.field.clone(), path, delay }, kind))
+    }
+
+    fn prepare(
+        &self,
+        sample: &SampleContext,
+        input: &Input,
+        slot: &mut Slot<'_>,
+        scratch: &mut Scratch,
+        pool: &BufferPool,
+    ) -> Result<()> {
+        if !self.delay.is_zero() {
+            std::thread::sleep(self.delay);
+        }
+        let payload = match (input, &self.path) {
+            (Input::Payload(payload), _) => payload,
+            (Input::Int(value), Path::Label(dtype)) => return write_label(*value, *dtype, slot),
+            (Input::Int(value), _) => {
+                return Err(Error::invalid_config(format!("decode the integer {value}: only `label` takes one")));
+            }
+            (Input::Missing, _) => return Err(Error::corrupt("the sample has no such field")),
+        };
+        let value = match &self.path {
+            Path::Image(path) => {
+                let scratch = match &mut scratch.image {
+                    Some(made) => made,
+                    empty => empty.insert(ImageScratch::new()?),
+                };
+                return path.prepare(sample, payload, slot, scratch, pool);
+            }
+            Path::Label(dtype) => return write_label(label::decode(payload)?, *dtype, slot),
+            Path::Npy(_, Some(spec)) => return npy::decode_into(payload, spec, row(slot)?),
+            Path::Npy(dtype, None) => {
+                let tensor = npy::decode(payload)?;
+                let found = tensor.spec.dtype;
+                if let Some(dtype) = dtype.filter(|dtype| *dtype != found) {
+                    let (found, asked) = (found.name(), dtype.name());
+                    return Err(Error::corrupt(format!("decode npy: it holds {found}, the recipe asks for {asked}")));
+                }
+                Value::Tensor(tensor)
+            }
+            Path::Json => Value::Json(json::decode(payload)?.to_owned()),
+            Path::Text => Value::Text(text::decode(payload)?.to_owned()),
+            Path::Bytes => Value::Bytes(Bytes::clone(payload)),
+        };
+        match slot {
+            Slot::Value(place) => **place = Some(value),
+            Slot::Row(_) => return Err(Error::internal("the column has values of their own, but was given a row")),
+        }
+        Ok(())
+    }
+}
+
+fn write_label(value: i64, dtype: Dtype, slot: &mut Slot<'_>) -> Result<()> {
+    label::write(value, dtype, row(slot)?)
+}
+
+fn row<'a>(slot: &'a mut Slot<'_>) -> Result<&'a mut [u8]> {
+    match slot {
+        Slot::Row(row) => Ok(row),
+        Slot::Value(_) => Err(Error::internal("the column is written in place, but was given no row")),
     }
 }

@@ -1,0 +1,314 @@
+//! One image column: from an encoded payload to the row, along the shortest way.
+//!
+//! All chance is drawn and all geometry is settled from the header alone. Then only the needed region is decoded,
+//! resampled once if the chain folds into one geometry, and written to the row by the finishing pass. The
+//! invariant and the ways not taken are in `docs/design/image-path.md`.
+
+mod compile;
+
+use crate::augment::{center_crop, flip, pad, random_crop, random_resized_crop, resize};
+use crate::augment::{color_jitter, grayscale::Grayscale, random_erasing::RandomErasing};
+use crate::buffer::BufferPool;
+use crate::decode::image::{Decoder, Info};
+use crate::geometry::{Chain, Geometry, Mirror};
+use crate::image::{Image, ImageMut, Rect, byte_len};
+use crate::kernels::erase::{self, RowForm};
+use crate::kernels::normalize::Finish;
+use crate::kernels::orient;
+use crate::kernels::resample::Resampler;
+use crate::value::{SampleContext, Slot, Tensor, Value};
+use forebay_core::recipe::{Filter, ImageMode, Interval, Orientation, Size, default_max_pixels};
+use forebay_core::rng::Rng;
+use forebay_core::tensor::{Dtype, Layout, TensorSpec};
+use forebay_core::{Error, Facts, Result};
+use std::time::Duration;
+
+/// A compiled image column.
+#[derive(Debug)]
+pub(crate) struct ImagePath {
+    mode: ImageMode,
+    orientation: Orientation,
+    max_pixels: u64,
+    steps: Vec<Step>,
+    finish: Finish,
+    /// Done to the finished row, in output units.
+    tail: Vec<Step>,
+    dtype: Dtype,
+    layout: Layout,
+    /// Columns and rows of every result, when the recipe alone decides them.
+    size: Option<(u32, u32)>,
+}
+
+/// An op with the number that keys its chance.
+#[derive(Debug)]
+struct Step {
+    key: u64,
+    act: Act,
+}
+
+#[derive(Debug)]
+enum Act {
+    Resize(Size, Filter),
+    CenterCrop(Size),
+    RandomCrop(Size, u32),
+    RandomResizedCrop { size: Size, scale: Interval, ratio: Interval, filter: Filter },
+    Flip(f64, forebay_core::recipe::Direction),
+    Pad([u32; 4], u8),
+    ColorJitter(color_jitter::ColorJitter),
+    Grayscale(Grayscale),
+    RandomErasing(RandomErasing),
+    Delay(Duration),
+}
+
+/// A change of pixels whose chance is drawn.
+#[derive(Debug)]
+enum Change {
+    Color([Option<color_jitter::Change>; 4]),
+    Gray(Grayscale),
+    Erase(Rect, f64),
+}
+
+/// What one thread reuses from image to image.
+#[derive(Debug)]
+pub(crate) struct ImageScratch {
+    decoder: Decoder,
+    resampler: Resampler,
+    chain: Chain,
+    /// Changes, each with the number of the geometry that comes after it.
+    changes: Vec<(usize, Change)>,
+    current: Image,
+    spare: Image,
+}
+
+impl ImageScratch {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            decoder: Decoder::new()?,
+            resampler: Resampler::default(),
+            chain: Chain::new(1, 1),
+            changes: Vec::new(),
+            current: Image::default(),
+            spare: Image::default(),
+        })
+    }
+}
+
+impl ImagePath {
+    /// Element type and shape of every result, when the recipe alone decides them.
+    pub(crate) fn spec(&self) -> Option<TensorSpec> {
+        self.size.map(|size| self.spec_of(size))
+    }
+
+    /// Prepares one image. `pool` gives memory for a result that has no row.
+    pub(crate) fn prepare(
+        &self,
+        sample: &SampleContext,
+        payload: &[u8],
+        slot: &mut Slot<'_>,
+        scratch: &mut ImageScratch,
+        pool: &BufferPool,
+    ) -> Result<()> {
+        let info = scratch.decoder.info(payload, self.orientation, self.max_pixels).map_err(in_decode)?;
+        self.settle(sample, &info, scratch)?;
+        let (width, height) = scratch.chain.size();
+        match slot {
+            Slot::Row(row) => self.fill(sample, payload, &info, scratch, row),
+            Slot::Value(value) => {
+                let spec = self.spec_of((width, height));
+                let mut data = pool.take(spec.bytes());
+                self.fill(sample, payload, &info, scratch, data.as_mut_slice())?;
+                **value = Some(Value::Tensor(Tensor { spec, data }));
+                Ok(())
+            }
+        }
+    }
+
+    fn spec_of(&self, (width, height): (u32, u32)) -> TensorSpec {
+        let (width, height, channels) = (width as usize, height as usize, self.mode.channels());
+        let shape = match self.layout {
+            Layout::Chw => vec![channels, height, width],
+            Layout::Hwc => vec![height, width, channels],
+        };
+        TensorSpec { dtype: self.dtype, shape }
+    }
+
+    /// Draws all chance and settles all sizes from the header.
+    fn settle(&self, sample: &SampleContext, info: &Info, scratch: &mut ImageScratch) -> Result<()> {
+        let ImageScratch { chain, changes, .. } = scratch;
+        chain.restart(info.width, info.height);
+        changes.clear();
+        for Step { key, act } in &self.steps {
+            let rng = &mut Rng::for_op(sample.seed, sample.epoch, sample.sample_id, *key);
+            let change = match act {
+                Act::Resize(size, filter) => {
+                    resize::apply(*size, *filter, chain);
+                    None
+                }
+                Act::CenterCrop(size) => {
+                    center_crop::apply(*size, chain);
+                    None
+                }
+                Act::RandomCrop(size, padding) => {
+                    random_crop::apply(*size, *padding, chain, rng);
+                    None
+                }
+                Act::RandomResizedCrop { size, scale, ratio, filter } => {
+                    random_resized_crop::apply(*size, *scale, *ratio, *filter, chain, rng);
+                    None
+                }
+                Act::Flip(p, direction) => {
+                    flip::apply(*p, *direction, chain, rng);
+                    None
+                }
+                Act::Pad(border, value) => {
+                    pad::apply(*border, *value, chain);
+                    None
+                }
+                Act::ColorJitter(op) => Some(Change::Color(op.draw(rng))),
+                Act::Grayscale(op) => op.draw(rng).then_some(Change::Gray(Grayscale { p: 1.0 })),
+                Act::RandomErasing(op) => {
+                    let (width, height) = chain.size();
+                    op.draw(width, height, rng).map(|rect| Change::Erase(rect, op.value))
+                }
+                Act::Delay(time) => {
+                    std::thread::sleep(*time);
+                    None
+                }
+            };
+            if let Some(change) = change {
+                // Color does not care which way an image faces, so a mirror may wait for the finishing pass.
+                chain.close(!matches!(change, Change::Erase(..)));
+                changes.push((chain.len() - 1, change));
+            }
+        }
+        let limit = self.max_pixels.max(default_max_pixels());
+        for geometry in chain.geometries() {
+            let (width, height) = (geometry.width(), geometry.height());
+            if u64::from(width) * u64::from(height) > limit {
+                let (from_width, from_height) = (info.width, info.height);
+                return Err(Error::exhausted(format!(
+                    "resample an image of {from_width}x{from_height}: {width}x{height} is more than {limit} pixels"
+                ))
+                .with_hint("crop before resizing, or give `resize` both sides"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the pixels.
+    fn fill(
+        &self,
+        sample: &SampleContext,
+        payload: &[u8],
+        info: &Info,
+        scratch: &mut ImageScratch,
+        row: &mut [u8],
+    ) -> Result<()> {
+        let (width, height) = scratch.chain.size();
+        let form = RowForm { width, height, channels: self.mode.channels(), layout: self.layout, dtype: self.dtype };
+        if row.len() != byte_len(width, height, form.channels) * self.dtype.size() {
+            return Err(Error::internal(format!("write an image of {width}x{height}: the row has {} bytes", row.len())));
+        }
+        if !self.straight(payload, info, scratch, row)? {
+            let mirror = self.pixels(payload, info, scratch)?;
+            self.finish.run(scratch.current.as_ref(), mirror.horizontal, row);
+        }
+        for Step { key, act } in &self.tail {
+            match act {
+                Act::RandomErasing(op) => {
+                    let rng = &mut Rng::for_op(sample.seed, sample.epoch, sample.sample_id, *key);
+                    op.apply(row, form, rng);
+                }
+                Act::Delay(time) => std::thread::sleep(*time),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the row without a detour when it holds 8-bit pixels as they are: by the decoder, or by the resampler.
+    fn straight(&self, payload: &[u8], info: &Info, scratch: &mut ImageScratch, row: &mut [u8]) -> Result<bool> {
+        let geometry = scratch.chain.get(0);
+        let plain = self.dtype == Dtype::U8 && (self.layout == Layout::Hwc || self.mode == ImageMode::Gray);
+        if !plain || scratch.chain.len() > 1 || !geometry.mirror.is_none() {
+            return Ok(false);
+        }
+        let whole = geometry.grid.is_none() && geometry.border.is_empty();
+        let region = geometry.needed();
+        if whole && scratch.decoder.decode_into(payload, info, self.mode, region, row).map_err(in_decode)? {
+            return Ok(true);
+        }
+        let covered = decode(&mut scratch.decoder, payload, info, self.mode, region, &mut scratch.current)?;
+        scratch.resampler.run(scratch.current.as_ref(), covered, geometry, row)?;
+        Ok(true)
+    }
+
+    /// Leaves the pixels in `scratch.current`, and says how they must still be mirrored; only left and right.
+    fn pixels(&self, payload: &[u8], info: &Info, scratch: &mut ImageScratch) -> Result<Mirror> {
+        let ImageScratch { decoder, resampler, chain, changes, current, spare } = scratch;
+        let region = chain.get(0).needed();
+        let mut covered = decode(decoder, payload, info, self.mode, region, current)?;
+        let mut changes = changes.iter().peekable();
+        let mut left = Mirror::default();
+        for index in 0..chain.len() {
+            while let Some((_, change)) = changes.next_if(|(before, _)| *before == index) {
+                change.apply(&mut current.as_mut());
+            }
+            let geometry = chain.get(index);
+            if !is_there(geometry, covered) {
+                spare.reshape(geometry.width(), geometry.height(), self.mode.channels());
+                resampler.run(current.as_ref(), covered, geometry, spare.pixels_mut())?;
+                std::mem::swap(current, spare);
+            }
+            covered = Rect::of_size(current.width(), current.height());
+            let last = index + 1 == chain.len();
+            left = Mirror { horizontal: last && geometry.mirror.horizontal, vertical: false };
+            let now = Mirror { horizontal: geometry.mirror.horizontal && !last, ..geometry.mirror };
+            orient::mirror(&mut current.as_mut(), now);
+        }
+        Ok(left)
+    }
+}
+
+impl Change {
+    fn apply(&self, image: &mut ImageMut<'_>) {
+        match self {
+            Self::Color(changes) => changes.iter().flatten().for_each(|change| change.apply(image)),
+            // The chance was drawn; what is left happens for certain.
+            Self::Gray(op) => op.apply(image, &mut Rng::keyed(0, 0, 0)),
+            Self::Erase(rect, value) => {
+                let &mut ImageMut { width, height, channels, .. } = image;
+                let form = RowForm { width, height, channels, layout: Layout::Hwc, dtype: Dtype::U8 };
+                erase::fill(image.pixels, form, *rect, *value);
+            }
+        }
+    }
+}
+
+/// Whether the pixels at hand are already what the geometry asks for, mirrors aside.
+fn is_there(geometry: &Geometry, covered: Rect) -> bool {
+    geometry.grid.is_none() && geometry.border.is_empty() && geometry.needed() == covered
+}
+
+fn decode(
+    decoder: &mut Decoder,
+    payload: &[u8],
+    info: &Info,
+    mode: ImageMode,
+    region: Rect,
+    into: &mut Image,
+) -> Result<Rect> {
+    // Only border is left of the image: nothing to decode, but the empty box still needs a place.
+    if region.is_empty() {
+        into.reshape(region.width, region.height, mode.channels());
+        return Ok(region);
+    }
+    decoder.decode(payload, info, mode, region, into).map_err(in_decode)
+}
+
+fn in_decode(error: Error) -> Error {
+    error.with_facts(Facts { op: Some("decode".into()), ..Facts::default() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Compiling an image column: every fault of it is found here, none while samples are prepared.
+
+use super::{Act, ImagePath, Step};
+use crate::augment::color_jitter::ColorJitter;
+use crate::augment::grayscale::Grayscale;
+use crate::augment::normalize;
+use crate::augment::random_erasing::RandomErasing;
+use crate::augment::resize;
+use crate::kernels::normalize::Finish;
+use forebay_core::recipe::{Decode, FieldRecipe, Op, Size};
+use forebay_core::tensor::Dtype;
+use std::time::Duration;
+
+impl ImagePath {
+    /// Compiles column number `column`, or adds what is wrong to `faults`.
+    pub(crate) fn compile(column: usize, field: &FieldRecipe, faults: &mut Vec<String>) -> Option<Self> {
+        let Decode::Image { mode, orientation, max_pixels } = field.decode else { return None };
+        let before = faults.len();
+        // Erasing after everything else is done in output units, where its value is meant.
+        let is_tail = |op: &Op| matches!(op, Op::RandomErasing { .. } | Op::Delay { .. });
+        let tail_start = field.ops.iter().rposition(|op| !is_tail(op)).map_or(0, |last| last + 1);
+        let mut affine = None;
+        let (mut steps, mut tail) = (Vec::new(), Vec::new());
+        for (index, op) in field.ops.iter().enumerate() {
+            let key = column as u64 * 1000 + index as u64;
+            match op {
+                Op::Normalize { mean, std } if index + 1 == tail_start => {
+                    match normalize::affine(mean, std, mode.channels()) {
+                        Ok(made) => affine = Some(made),
+                        Err(error) => faults.push(error.message().to_owned()),
+                    }
+                }
+                Op::Normalize { .. } => {
+                    faults.push("only `random_erasing` and `delay` may come after `normalize`".into());
+                }
+                _ if index < tail_start => steps.extend(act(op).map(|act| Step { key, act })),
+                _ => tail.extend(act(op).map(|act| Step { key, act })),
+            }
+        }
+        let dtype = field.output_dtype().unwrap_or(Dtype::U8);
+        let finish = Finish::new(dtype, field.layout, affine);
+        let finish = finish.map_err(|error| faults.push(error.message().to_owned())).ok()?;
+        let size = fixed_size(&field.ops);
+        if faults.len() > before {
+            return None;
+        }
+        Some(Self { mode, orientation, max_pixels, steps, finish, tail, dtype, layout: field.layout, size })
+    }
+}
+
+fn act(op: &Op) -> Option<Act> {
+    Some(match op {
+        Op::Resize { size, filter } => Act::Resize(*size, *filter),
+        Op::CenterCrop { size } => Act::CenterCrop(*size),
+        Op::RandomCrop { size, padding } => Act::RandomCrop(*size, *padding),
+        Op::RandomResizedCrop { size, scale, ratio, filter } => {
+            Act::RandomResizedCrop { size: *size, scale: *scale, ratio: *ratio, filter: *filter }
+        }
+        Op::Flip { p, direction } => Act::Flip(*p, *direction),
+        Op::Pad { border, value } => Act::Pad(*border, *value),
+        &Op::ColorJitter { brightness, contrast, saturation, hue } => {
+            Act::ColorJitter(ColorJitter { brightness, contrast, saturation, hue })
+        }
+        Op::Grayscale { p } => Act::Grayscale(Grayscale { p: *p }),
+        &Op::RandomErasing { p, scale, ratio, value } => {
+            Act::RandomErasing(RandomErasing { p, scale, ratio, value })
+        }
+        Op::Delay { seconds } => Act::Delay(Duration::try_from_secs_f64(*seconds).unwrap_or_default()),
+        Op::Normalize { .. } => return None,
+    })
+}
+
+/// Columns and rows after `ops`, when they are the same for every image.
+fn fixed_size(ops: &[Op]) -> Option<(u32, u32)> {
+    let exact = |size: Size| {
+        let (height, width) = size.height_width();
+        Some((width, height))
+    };
+    ops.iter().fold(None, |size, op| match op {
+        Op::Resize { size: to @ Size::Exact(_), .. } => exact(*to),
+        Op::Resize { size: to, .. } => size.map(|from| resize::target(*to, from)),
+        Op::CenterCrop { size } | Op::RandomCrop { size, .. } | Op::RandomResizedCrop { size, .. } => exact(*size),
+        Op::Pad { border: [left, top, right, bottom], .. } => size.map(|(width, height): (u32, u32)| {
+            let add = |side: u32, a: u32, b: u32| side.saturating_add(a).saturating_add(b);
+            (add(width, *left, *right), add(height, *top, *bottom))
+        }),
+        _ => size,
+    })
+}
