@@ -4,12 +4,15 @@
 //! [`memory`]) and adapters that wrap any store (retry, limit, throttle, flaky) pass one public
 //! suite, [`conformance`]. Stores know keys, ranges and bytes; what a sample is, they never learn.
 
+pub mod conformance;
+pub mod counting;
 mod fault;
 pub mod key;
 pub mod local;
 pub mod memory;
 pub mod range;
 
+pub use counting::CountingStore;
 pub use local::LocalStore;
 pub use memory::MemoryStore;
 pub use range::ByteRange;

@@ -60,44 +60,26 @@ pub(super) fn deal(span: &Span, read: &Bytes, parts: &[Range<u64>], into: &mut [
 
 /// Reads a span into an allocation of exactly its size.
 pub(super) fn read_span(file: &OpenFile, span: &Range<u64>, counters: &Counters) -> Result<Bytes> {
-    finish_span(file, span, buffer(file, span)?, counters)
-}
-
-/// An empty buffer with room for the span; a refusal of the allocator is an error, not an abort.
-pub(super) fn buffer(file: &OpenFile, span: &Range<u64>) -> Result<Vec<u8>> {
-    let length = span.end - span.start;
+    let length = usize::try_from(span.end - span.start).unwrap_or(usize::MAX);
+    let url = || file.path.to_string_lossy();
     let mut buffer = Vec::new();
-    let room = usize::try_from(length).unwrap_or(usize::MAX);
-    buffer.try_reserve_exact(room).map_err(|error| {
-        let url = file.path.to_string_lossy();
-        Error::exhausted(format!("read `{url}` at offset {}: no memory for {length} bytes", span.start))
+    // A refusal of the allocator is an error, not an abort.
+    buffer.try_reserve_exact(length).map_err(|error| {
+        Error::exhausted(format!("read `{}` at offset {}: no memory for {length} bytes", url(), span.start))
             .with_source(error)
-            .with_facts(fault::facts(&url, Some(span.start)))
+            .with_facts(fault::facts(&url(), Some(span.start)))
     })?;
-    Ok(buffer)
-}
-
-/// Reads what is still missing of the span into `buffer`, which holds its beginning.
-pub(super) fn finish_span(
-    file: &OpenFile,
-    span: &Range<u64>,
-    mut buffer: Vec<u8>,
-    counters: &Counters,
-) -> Result<Bytes> {
-    let length = (span.end - span.start) as usize;
     counters.buffered_reads.fetch_add(u64::from(length > 0), Relaxed);
     while buffer.len() < length {
         let offset = span.start + buffer.len() as u64;
         match rustix::io::pread(&file.file, spare_capacity(&mut buffer), offset) {
             Ok(0) => {
                 counters.add_call(0);
-                return Err(fault::shortened(&file.path.to_string_lossy(), offset, span.end - offset));
+                return Err(fault::shortened(&url(), offset, span.end - offset));
             }
             Ok(read) => counters.add_call(read),
             Err(Errno::INTR) => {}
-            Err(error) => {
-                return Err(fault::system("read", &file.path.to_string_lossy(), Some(offset), error.into()));
-            }
+            Err(error) => return Err(fault::system("read", &url(), Some(offset), error.into())),
         }
     }
     // The allocator may have given more room than was asked for, and `pread` fills it.

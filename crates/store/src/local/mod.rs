@@ -1,27 +1,31 @@
 //! Objects as files below a directory.
 //!
 //! [`LocalStore`] checks keys, keeps files open ([`files`]), and does all blocking work on a small pool of its own
-//! ([`pool`]), so it runs under any executor. Warm bytes come by `pread` ([`buffered`]); listing and writing
-//! have a file each. Symlinks are followed, also out of the root: whoever may place links in the tree is trusted.
+//! ([`pool`]), so it runs under any executor. Bytes come through the page cache or past it ([`read`]); listing and
+//! writing have a file each, and so has mapping a whole file into memory ([`map`]). Symlinks are followed, also out of the root: whoever may place links in the tree is trusted.
 
 mod buffered;
+mod direct;
 mod files;
 mod list;
+pub mod map;
 pub(crate) mod pool;
+mod read;
 mod stats;
 mod write;
 
+pub use read::ReadMode;
 pub use stats::LocalStats;
 
-use crate::{ByteRange, ObjectMeta, Store, fault, key, range};
-use buffered::Span;
+use crate::{ByteRange, ObjectMeta, Store, fault, key};
 use bytes::Bytes;
-use files::{Files, OpenFile, Version};
+use files::{Files, Version};
 use forebay_core::Result;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt};
 use list::Walk;
 use pool::Pool;
+use read::{Direct, Wanted};
 use stats::Counters;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -34,15 +38,18 @@ const LIST_STEP: usize = 256;
 /// Settings of a [`LocalStore`].
 #[derive(Clone, Debug)]
 pub struct LocalOptions {
+    /// Through the page cache or past it.
+    pub read_mode: ReadMode,
     /// How many threads may block in reads at once. More help cold reads of a slow disk.
     pub threads: usize,
-    /// How many files are kept open. More help when more shards than this are read in turn.
+    /// How many files are kept open, each by one descriptor, or two when it is also read past the page cache. More
+    /// help when more shards than this are read in turn.
     pub open_files: usize,
 }
 
 impl Default for LocalOptions {
     fn default() -> Self {
-        Self { threads: 8, open_files: 256 }
+        Self { read_mode: ReadMode::Auto, threads: 8, open_files: 256 }
     }
 }
 
@@ -60,7 +67,8 @@ pub struct LocalStore {
 struct Inner {
     root: PathBuf,
     files: Files,
-    counters: Counters,
+    counters: Arc<Counters>,
+    direct: Direct,
     pool: Pool,
 }
 
@@ -75,7 +83,8 @@ impl LocalStore {
         let inner = Inner {
             root,
             files: Files::new(options.open_files),
-            counters: Counters::default(),
+            counters: Arc::default(),
+            direct: Direct::new(options.read_mode),
             pool: Pool::new("forebay-local", options.threads),
         };
         Self { inner: Arc::new(inner) }
@@ -95,13 +104,6 @@ impl LocalStore {
         let inner = Arc::clone(&self.inner);
         self.inner.pool.run(move || work(&inner)).await
     }
-
-    async fn fetch(&self, key: &str, wanted: Wanted) -> Result<Vec<Bytes>> {
-        key::check(key)?;
-        self.inner.counters.requests.fetch_add(1, Relaxed);
-        let key = key.to_owned();
-        self.run(move |inner| inner.read(&key, &wanted)).await
-    }
 }
 
 impl Store for LocalStore {
@@ -119,11 +121,21 @@ impl Store for LocalStore {
     }
 
     fn read<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<Bytes>> {
-        async move { Ok(self.fetch(key, Wanted::Range(range)).await?.pop().unwrap_or_default()) }.boxed()
+        async move {
+            key::check(key)?;
+            self.inner.counters.requests.fetch_add(1, Relaxed);
+            Ok(self.fetch(key, Wanted::Range(range)).await?.pop().unwrap_or_default())
+        }
+        .boxed()
     }
 
     fn read_parts<'a>(&'a self, key: &'a str, parts: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
-        self.fetch(key, Wanted::Parts(parts.to_vec())).boxed()
+        async move {
+            key::check(key)?;
+            self.inner.counters.requests.fetch_add(1, Relaxed);
+            self.fetch(key, Wanted::Parts(parts.to_vec())).await
+        }
+        .boxed()
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
@@ -159,26 +171,6 @@ impl Store for LocalStore {
     }
 }
 
-/// What a request asks for, before the size of the object is known.
-enum Wanted {
-    Range(ByteRange),
-    Parts(Vec<Range<u64>>),
-}
-
-impl Wanted {
-    /// Whether the answer depends on where the object ends.
-    fn needs_size(&self) -> bool {
-        matches!(self, Self::Range(ByteRange::Full | ByteRange::From(_) | ByteRange::Last(_)))
-    }
-
-    fn resolve(&self, size: u64) -> Result<Vec<Range<u64>>> {
-        match self {
-            Self::Range(range) => Ok(vec![range.resolve(size)?]),
-            Self::Parts(parts) => range::check_parts(parts, size).map(|()| parts.clone()),
-        }
-    }
-}
-
 impl Inner {
     /// `key` has passed [`key::check`], so the path lies below the root but for symlinks.
     fn path(&self, key: &str) -> PathBuf {
@@ -197,30 +189,5 @@ impl Inner {
         let version = Version::of(&meta);
         self.files.check(&key, version);
         Ok(ObjectMeta { key, size: version.size, stamp: version.stamp })
-    }
-
-    /// The file and the parts wanted of it. Only a name that may have moved on is looked at a second time.
-    fn open(&self, key: &str, wanted: &Wanted) -> Result<(Arc<OpenFile>, Vec<Range<u64>>)> {
-        let path = self.path(key);
-        if !wanted.needs_size() {
-            let file = self.files.kept(key, &path, &self.counters)?;
-            if let Ok(parts) = wanted.resolve(file.version.size) {
-                return Ok((file, parts));
-            }
-        }
-        let file = self.files.fresh(key, &path, &self.counters)?;
-        let parts = wanted.resolve(file.version.size);
-        Ok((file, parts.map_err(|error| fault::located(error, "read", &path.to_string_lossy(), None))?))
-    }
-
-    fn read(&self, key: &str, wanted: &Wanted) -> Result<Vec<Bytes>> {
-        let (file, parts) = self.open(key, wanted)?;
-        let mut answer = vec![Bytes::new(); parts.len()];
-        let read = |span: &Span| buffered::read_span(&file, &span.bytes, &self.counters);
-        for span in buffered::spans(&parts) {
-            let bytes = read(&span).inspect_err(|_| self.files.forget(key))?;
-            buffered::deal(&span, &bytes, &parts, &mut answer);
-        }
-        Ok(answer)
     }
 }

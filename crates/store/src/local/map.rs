@@ -1,0 +1,66 @@
+//! A whole file mapped into memory, read only: how manifests are opened without reading them.
+#![expect(unsafe_code, reason = "a mapping is sound only while the file keeps its length, which no type can promise")]
+
+use super::files::open_regular;
+use crate::fault;
+use forebay_core::Result;
+use memmap2::Mmap;
+use std::path::Path;
+
+/// The bytes of a file; pages are read when they are touched.
+#[derive(Debug)]
+pub struct MappedFile {
+    /// An empty file has no mapping: the system refuses mappings of length 0.
+    map: Option<Mmap>,
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
+}
+
+/// Maps a regular file. Directories, pipes and devices are refused.
+///
+/// Only for files that are replaced by `rename` and never changed in place, as [`crate::Store::write`] does it: the
+/// mapping keeps showing the old file then. Touching pages of a file that was cut short would end the process.
+pub fn map_file(path: impl AsRef<Path>) -> Result<MappedFile> {
+    let path = path.as_ref();
+    let fail = |error| fault::system("map", &path.to_string_lossy(), None, error);
+    let file = open_regular(path)?;
+    if file.metadata().map_err(fail)?.len() == 0 {
+        return Ok(MappedFile { map: None });
+    }
+    // SAFETY: the mapping is read only, and the caller maps files that change by being replaced (see above), so the
+    // bytes stay what they are as long as it lives.
+    let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
+    Ok(MappedFile { map: Some(map) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_core::ErrorKind;
+
+    #[test]
+    fn a_mapping_shows_the_file_also_after_it_was_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "old").unwrap();
+        let map = map_file(&path).unwrap();
+        std::fs::write(dir.path().join("b"), "new").unwrap();
+        std::fs::rename(dir.path().join("b"), &path).unwrap();
+        assert_eq!((map.as_ref(), map_file(&path).unwrap().as_ref()), (&b"old"[..], &b"new"[..]));
+    }
+
+    #[test]
+    fn an_empty_file_is_mapped_and_what_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("empty"), "").unwrap();
+        assert!(map_file(dir.path().join("empty")).unwrap().as_ref().is_empty());
+        for (path, kind) in [(dir.path().to_owned(), ErrorKind::NotFound), ("/dev/zero".into(), ErrorKind::NotFound)] {
+            assert_eq!(map_file(path).unwrap_err().kind(), kind);
+        }
+        assert_eq!(map_file(dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
