@@ -19,9 +19,12 @@ def tree(tmp_path: Path) -> Path:
     files = {
         "README.md": "[errors](docs/reference/errors.md#not_found) [site](https://example.org) `[code](x.md)`\n",
         "docs/reference/errors.md": "# Errors\n\n## `not_found`\n\n## `stale`\n\n```\n## not_a_heading\n```\n",
-        "docs/concepts/guarantees.md": "Shown by `p058_next_step`.\n",
+        "docs/concepts/guarantees.md": "Shown by: `p058_next_step`, `the_tail_is_the_same`.\nOpen: `not_a_test`.\n",
+        "docs/README.md": "[e](reference/errors.md) [g](concepts/guarantees.md) [d](design/dependencies.md)\n",
+        "docs/design/dependencies.md": "`bytes`\n",
+        "Cargo.toml": '[workspace.dependencies]\nbytes = "1"\nours = { path = "crates/core" }\n',
         "crates/core/src/error.rs": KINDS,
-        "crates/core/src/cursor.rs": "fn p058_next_step() {}\n",
+        "crates/core/src/cursor.rs": "fn p058_next_step() {}\nfn the_tail_is_the_same(x: u64) {}\n",
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -43,13 +46,16 @@ def test_a_sound_tree_has_no_faults(tree: Path) -> None:
         ("a.md", "[x](README.md#nowhere)", "no such heading"),
         ("docs/reference/errors.md", "## `stale`", "no heading for the error kind `not_found`"),
         ("docs/reference/errors.md", "## not_found\n## stale\n## not_there", "`not_there` is no error kind"),
-        ("docs/concepts/guarantees.md", "`p059_other_ranks`", "`p059_other_ranks`, which is not in the tree"),
+        ("docs/concepts/guarantees.md", "Shown by: `p059_other`", "`p059_other`, which is not in the tree"),
+        ("docs/guide/resume.md", "text", "docs/guide/resume.md: no README.md below docs/ links to it"),
+        ("docs/design/dependencies.md", "nothing", "does not say why `bytes` is there"),
         ("a.rs", '// see "/' + 'home/me/data"', "a.rs:1: a path of one machine"),
     ],
 )
 def test_each_fault_is_named(
     tree: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, message: str
 ) -> None:
+    (tree / name).parent.mkdir(parents=True, exist_ok=True)
     (tree / name).write_text(text)
     check_docs.anchors.cache_clear()
     assert check_docs.main(tree) == 1
