@@ -1,1 +1,266 @@
-//! (being written)
+//! What a recipe must obey beyond its grammar, and what can be said about its result without an image.
+//!
+//! Every fault is reported, each with the path of the value at fault. Parsing calls this, and whoever builds a recipe
+//! in code does.
+
+use super::{Decode, FieldRecipe, Interval, Op, Recipe, Size};
+use crate::tensor::Dtype;
+use std::collections::HashMap;
+
+/// Longest side of an image, and widest border.
+const MAX_SIDE: u32 = 65_535;
+/// Pixels of an image, or elements of an array, that a recipe may speak of.
+const MAX_ELEMENTS: u64 = 1 << 40;
+/// Longest pause of `delay`.
+const MAX_DELAY_SECONDS: f64 = 3600.0;
+
+impl Recipe {
+    /// All faults of the recipe, each as `recipe[0].ops[2].size: why`; empty when it is sound.
+    pub fn check(&self) -> Vec<String> {
+        let mut faults = Faults::default();
+        if self.fields.is_empty() {
+            faults.add("recipe", "it has no fields, so there is nothing to deliver");
+        }
+        let mut names: HashMap<&str, usize> = HashMap::new();
+        for (index, field) in self.fields.iter().enumerate() {
+            let path = format!("recipe[{index}]");
+            check_field(&path, field, &mut faults);
+            if let Some(first) = names.insert(field.output_name(), index) {
+                let name = field.output_name();
+                faults.add(
+                    &path,
+                    format_args!("the column `{name}` is already made by recipe[{first}]: give a `name`"),
+                );
+            }
+        }
+        faults.found
+    }
+}
+
+impl FieldRecipe {
+    /// Height and width of the image after all ops, when they do not depend on the stored image.
+    pub fn fixed_image_size(&self) -> Option<(u32, u32)> {
+        if !matches!(self.decode, Decode::Image { .. }) {
+            return None;
+        }
+        self.ops.iter().fold(None, |known, op| match op {
+            Op::Resize { size: Size::Side(_), .. } => None,
+            Op::Resize { size, .. }
+            | Op::CenterCrop { size }
+            | Op::RandomCrop { size, .. }
+            | Op::RandomResizedCrop { size, .. } => Some(size.height_width()),
+            Op::Pad { border: [left, top, right, bottom], .. } => {
+                known.and_then(|(height, width): (u32, u32)| {
+                    let height = height.checked_add(*top)?.checked_add(*bottom)?;
+                    Some((height, width.checked_add(*left)?.checked_add(*right)?))
+                })
+            }
+            _ => known,
+        })
+    }
+}
+
+/// Faults found so far.
+#[derive(Default)]
+struct Faults {
+    found: Vec<String>,
+}
+
+impl Faults {
+    fn add(&mut self, path: &str, why: impl std::fmt::Display) {
+        self.found.push(format!("{path}: {why}"));
+    }
+
+    fn unless(&mut self, sound: bool, path: &str, name: &str, why: impl std::fmt::Display) {
+        if !sound {
+            self.found.push(format!("{path}.{name}: {why}"));
+        }
+    }
+}
+
+fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
+    let before = faults.found.len();
+    if field.alternatives().any(|name| name.trim().is_empty()) {
+        let why =
+            format!("`{}` has an empty name: write one field, or several separated by `;`", field.field);
+        faults.unless(false, path, "field", why);
+    }
+    let named = field.name.as_ref().is_none_or(|name| !name.trim().is_empty());
+    faults.unless(named, path, "name", "it is empty");
+    check_decode(path, &field.decode, faults);
+    check_dtype(path, field, faults);
+
+    let mut normalized = false;
+    for (index, op) in field.ops.iter().enumerate() {
+        let path = format!("{path}.ops[{index}]");
+        let name = op.name();
+        let for_any_value = matches!(op, Op::Delay { .. });
+        if !for_any_value && !matches!(field.decode, Decode::Image { .. }) {
+            faults.add(
+                &path,
+                format_args!("`{name}` works on images, but the field is decoded as {}", kind(&field.decode)),
+            );
+        }
+        if normalized && !for_any_value && !matches!(op, Op::RandomErasing { .. }) {
+            let why = if name == "normalize" { "stands there twice" } else { "cannot follow `normalize`" };
+            faults
+                .add(&path, format_args!("`{name}` {why}: only `random_erasing` and `delay` come after it"));
+        }
+        check_op(&path, op, field, normalized, faults);
+        normalized |= matches!(op, Op::Normalize { .. });
+    }
+    // Said only when each size is sound by itself, so that one mistake is one fault.
+    let too_large = field.fixed_image_size().is_some_and(|(height, width)| height.max(width) > MAX_SIDE);
+    if too_large && faults.found.len() == before {
+        faults.add(path, format_args!("the image grows beyond {MAX_SIDE} pixels on a side"));
+    }
+}
+
+fn check_decode(path: &str, decode: &Decode, faults: &mut Faults) {
+    match decode {
+        Decode::Image { max_pixels, .. } => {
+            let sound = (1..=MAX_ELEMENTS).contains(max_pixels);
+            faults.unless(
+                sound,
+                path,
+                "decode.max_pixels",
+                format_args!("{max_pixels} is not in 1..={MAX_ELEMENTS}"),
+            );
+        }
+        Decode::Npy { shape: Some(shape) } => {
+            let elements = shape.iter().try_fold(1u64, |product, axis| product.checked_mul(*axis as u64));
+            let sound =
+                shape.len() <= 32 && elements.is_some_and(|count| (1..=MAX_ELEMENTS).contains(&count));
+            let why = format_args!(
+                "{shape:?} has an empty axis, more than 32 axes or more than {MAX_ELEMENTS} elements"
+            );
+            faults.unless(sound, path, "decode.shape", why);
+        }
+        _ => {}
+    }
+}
+
+fn check_dtype(path: &str, field: &FieldRecipe, faults: &mut Faults) {
+    let Some(dtype) = field.dtype else { return };
+    let normalized = field.ops.iter().any(|op| matches!(op, Op::Normalize { .. }));
+    let floats = [Dtype::F16, Dtype::Bf16, Dtype::F32];
+    let (sound, offered) = match field.decode {
+        Decode::Npy { .. } => (true, ""),
+        Decode::Image { .. } if normalized => (floats.contains(&dtype), "f16, bf16 or f32 after `normalize`"),
+        Decode::Image { .. } => (dtype == Dtype::U8 || floats.contains(&dtype), "u8, f16, bf16 or f32"),
+        Decode::Label {} => {
+            let refused = [Dtype::Bool, Dtype::F16, Dtype::Bf16].contains(&dtype);
+            (!refused, "an integer type, f32 or f64")
+        }
+        Decode::Json {} | Decode::Text {} | Decode::Bytes {} => (false, "no element type"),
+    };
+    let why = format!("{} is {offered}, not {}", kind(&field.decode), dtype.name());
+    faults.unless(sound, path, "dtype", why);
+}
+
+fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: &mut Faults) {
+    match op {
+        Op::Resize { size, .. } | Op::CenterCrop { size } => check_size(path, *size, faults),
+        Op::RandomCrop { size, padding } => {
+            check_size(path, *size, faults);
+            faults.unless(
+                *padding <= MAX_SIDE,
+                path,
+                "padding",
+                format_args!("{padding} is more than {MAX_SIDE}"),
+            );
+        }
+        Op::RandomResizedCrop { size, scale, ratio, .. } => {
+            check_size(path, *size, faults);
+            check_interval(path, "scale", scale, 1.0, faults);
+            check_interval(path, "ratio", ratio, f64::MAX, faults);
+        }
+        Op::Flip { p, .. } | Op::Grayscale { p } => check_probability(path, *p, faults),
+        Op::Pad { border, .. } => {
+            let sound = border.iter().all(|side| *side <= MAX_SIDE);
+            faults.unless(
+                sound,
+                path,
+                "border",
+                format_args!("{border:?} has a side of more than {MAX_SIDE}"),
+            );
+        }
+        Op::ColorJitter { brightness, contrast, saturation, hue } => {
+            for (name, value) in
+                [("brightness", brightness), ("contrast", contrast), ("saturation", saturation)]
+            {
+                let sound = value.is_finite() && *value >= 0.0;
+                faults.unless(sound, path, name, format_args!("{value} is not a number of 0 or more"));
+            }
+            faults.unless((0.0..=0.5).contains(hue), path, "hue", format_args!("{hue} is not in 0..=0.5"));
+        }
+        Op::RandomErasing { p, scale, ratio, value } => {
+            check_probability(path, *p, faults);
+            check_interval(path, "scale", scale, 1.0, faults);
+            check_interval(path, "ratio", ratio, f64::MAX, faults);
+            let sound = if normalized { value.is_finite() } else { (0.0..=255.0).contains(value) };
+            let units = if normalized { "a number" } else { "in 0..=255, the units before `normalize`" };
+            faults.unless(sound, path, "value", format_args!("{value} is not {units}"));
+        }
+        Op::Normalize { mean, std } => {
+            if let Decode::Image { mode, .. } = field.decode {
+                for (name, values) in [("mean", mean), ("std", std)] {
+                    let (given, channels) = (values.len(), mode.channels());
+                    let why = format_args!("{given} values are given but the image has {channels} channels");
+                    faults.unless(given == channels, path, name, why);
+                }
+            }
+            faults.unless(
+                mean.iter().all(|value| value.is_finite()),
+                path,
+                "mean",
+                "it holds what is not a number",
+            );
+            let sound = std.iter().all(|value| value.is_finite() && *value > 0.0);
+            faults.unless(sound, path, "std", "a deviation is not above 0");
+        }
+        Op::Delay { seconds } => {
+            let sound = (0.0..=MAX_DELAY_SECONDS).contains(seconds);
+            faults.unless(
+                sound,
+                path,
+                "seconds",
+                format_args!("{seconds} is not in 0..={MAX_DELAY_SECONDS}"),
+            );
+        }
+    }
+}
+
+fn check_size(path: &str, size: Size, faults: &mut Faults) {
+    let (height, width) = size.height_width();
+    let sound = [height, width].iter().all(|side| (1..=MAX_SIDE).contains(side));
+    faults.unless(
+        sound,
+        path,
+        "size",
+        format_args!("{height} x {width} is not in 1..={MAX_SIDE} on both sides"),
+    );
+}
+
+fn check_probability(path: &str, p: f64, faults: &mut Faults) {
+    faults.unless((0.0..=1.0).contains(&p), path, "p", format_args!("{p} is not a probability in 0..=1"));
+}
+
+fn check_interval(path: &str, name: &str, interval: &Interval, most: f64, faults: &mut Faults) {
+    let [low, high] = *interval;
+    let sound = low > 0.0 && low <= high && high <= most;
+    let limit = if most == f64::MAX { String::new() } else { format!(" and at most {most}") };
+    let why = format_args!("[{low}, {high}] is not an interval of numbers above 0, the smaller first{limit}");
+    faults.unless(sound, path, name, why);
+}
+
+fn kind(decode: &Decode) -> &'static str {
+    match decode {
+        Decode::Image { .. } => "image",
+        Decode::Npy { .. } => "npy",
+        Decode::Json {} => "json",
+        Decode::Text {} => "text",
+        Decode::Label {} => "label",
+        Decode::Bytes {} => "bytes",
+    }
+}

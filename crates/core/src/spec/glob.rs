@@ -20,7 +20,7 @@ pub fn glob_match(pattern: &str, key: &str) -> bool {
             }
             match atoms.get(place) {
                 Some(Atom::Run) if c != '/' => alive[place] = true,
-                Some(Atom::DeepRun { .. }) => alive[place] = true,
+                Some(Atom::DeepRun) => alive[place] = true,
                 Some(atom) if atom.matches(c) => alive[place + 1] = true,
                 _ => {}
             }
@@ -56,8 +56,10 @@ enum Atom {
     Class { ranges: Vec<(char, char)>, negated: bool },
     /// `*`
     Run,
-    /// `**`; when it fills a whole level, the slash after it may be left out together with it.
-    DeepRun { whole_level: bool },
+    /// `**`
+    DeepRun,
+    /// Stands before a `**/` that begins a level: both may be left out together.
+    MaybeLevels,
 }
 
 impl Atom {
@@ -68,7 +70,7 @@ impl Atom {
             Self::Class { ranges, negated } => {
                 c != '/' && ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated
             }
-            Self::Run | Self::DeepRun { .. } => false,
+            Self::Run | Self::DeepRun | Self::MaybeLevels => false,
         }
     }
 }
@@ -77,9 +79,9 @@ impl Atom {
 fn pass_over_empty(atoms: &[Atom], alive: &mut [bool]) {
     for (place, atom) in atoms.iter().enumerate() {
         if alive[place] {
-            alive[place + 1] |= matches!(atom, Atom::Run | Atom::DeepRun { .. });
-            if matches!(atom, Atom::DeepRun { whole_level: true }) {
-                alive[place + 2] = true;
+            alive[place + 1] |= matches!(atom, Atom::Run | Atom::DeepRun | Atom::MaybeLevels);
+            if matches!(atom, Atom::MaybeLevels) {
+                alive[place + 3] = true;
             }
         }
     }
@@ -104,10 +106,10 @@ fn parse(pattern: &str) -> Vec<Atom> {
                 let stars = here.len() - here.trim_start_matches('*').len();
                 rest = &here[stars..];
                 let starts_level = matches!(atoms.last(), None | Some(Atom::One('/')));
-                atoms.push(match stars {
-                    1 => Atom::Run,
-                    _ => Atom::DeepRun { whole_level: starts_level && rest.starts_with('/') },
-                });
+                if stars > 1 && starts_level && rest.starts_with('/') {
+                    atoms.push(Atom::MaybeLevels);
+                }
+                atoms.push(if stars > 1 { Atom::DeepRun } else { Atom::Run });
             }
             '[' if brackets_close => match parse_class(rest) {
                 Some((class, after)) => {

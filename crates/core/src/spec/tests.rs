@@ -159,6 +159,10 @@ fn globs_match_as_documented() {
         ("d/**/a.tar", "d/e/f/a.tar", true),
         ("d/**/a.tar", "d/xa.tar", false),
         ("**/a.tar", "a.tar", true),
+        ("**/a.tar", "xa.tar", false),
+        ("**/**/a.tar", "a.tar", true),
+        ("x**/a.tar", "x/a.tar", true),
+        ("x**/a.tar", "xa.tar", false),
         ("d/**", "d/e/f", true),
         ("d/**", "d", false),
         ("t-?.tar", "t-1.tar", true),
@@ -187,7 +191,7 @@ fn no_glob_takes_long() {
     let key = "a".repeat(2000);
     assert!(!glob_match(&("*a".repeat(500) + "b"), &key));
     assert!(!glob_match(&("**a*".repeat(500) + "b"), &key));
-    assert!(glob_match(&"[".repeat(100_000), &"[".repeat(100_000)[..0]) == false);
+    assert!(!glob_match(&"[".repeat(100_000), ""));
 }
 
 /// The obvious matcher for patterns of `*`, `**`, `?` and plain characters: tries everything.
