@@ -10,9 +10,9 @@ use serde::de::IgnoredAny;
 pub const MAX_DEPTH: usize = 128;
 
 /// The document's text, when it is valid JSON in UTF-8 of at most [`MAX_DEPTH`] levels.
-pub fn check(bytes: &[u8]) -> Result<&str> {
-    let text = super::text::check(bytes).map_err(|error| error.while_doing("decode json"))?;
-    if depth(bytes) > MAX_DEPTH {
+pub fn decode(payload: &[u8]) -> Result<&str> {
+    let text = super::text::decode(payload).map_err(|error| error.while_doing("decode json"))?;
+    if depth(payload) > MAX_DEPTH {
         return Err(Error::unsupported(format!("decode json: nested deeper than {MAX_DEPTH} levels")));
     }
     serde_json::from_str::<IgnoredAny>(text).map_err(|cause| Error::corrupt("decode json").with_source(cause))?;
@@ -56,25 +56,25 @@ mod tests {
     #[test]
     fn documents_come_back_as_they_are() {
         for text in ["{}", " [1, 2.5e3, null, true] ", r#"{"a\"[[[": "\u00e9", "b": {"c": []}}"#, "\"ü\"", "3"] {
-            assert_eq!(check(text.as_bytes()).unwrap(), text);
+            assert_eq!(decode(text.as_bytes()).unwrap(), text);
         }
     }
 
     #[test]
     fn what_is_not_json_is_corrupt() {
         for text in ["", "{", "[1,]", "nul", "{'a': 1}", "1 2", "NaN", "\"\u{1}\"", "]["] {
-            assert_eq!(check(text.as_bytes()).unwrap_err().kind(), ErrorKind::Corrupt, "{text:?}");
+            assert_eq!(decode(text.as_bytes()).unwrap_err().kind(), ErrorKind::Corrupt, "{text:?}");
         }
-        assert_eq!(check(b"\"\xff\"").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(decode(b"\"\xff\"").unwrap_err().kind(), ErrorKind::Corrupt);
     }
 
     #[test]
     fn p079_nesting_is_bounded_and_a_million_brackets_do_no_harm() {
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        assert!(check(nested(MAX_DEPTH).as_bytes()).is_ok());
-        assert_eq!(check(nested(MAX_DEPTH + 1).as_bytes()).unwrap_err().kind(), ErrorKind::Unsupported);
-        assert_eq!(check("[".repeat(1 << 20).as_bytes()).unwrap_err().kind(), ErrorKind::Unsupported);
-        assert_eq!(check("{\"a\":".repeat(1 << 20).as_bytes()).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(decode(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert_eq!(decode(nested(MAX_DEPTH + 1).as_bytes()).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(decode("[".repeat(1 << 20).as_bytes()).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(decode("{\"a\":".repeat(1 << 20).as_bytes()).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     proptest! {
@@ -85,7 +85,7 @@ mod tests {
             prop_assume!(!full.as_ref().is_err_and(|e| e.to_string().contains("number out of range")));
             // The same goes for halves of surrogate pairs.
             prop_assume!(!text.contains("\\u"));
-            prop_assert_eq!(check(text.as_bytes()).is_ok(), full.is_ok(), "{:?}", full);
+            prop_assert_eq!(decode(text.as_bytes()).is_ok(), full.is_ok(), "{:?}", full);
         }
     }
 }

@@ -1,13 +1,43 @@
 //! Labels are decimal integers written as text, as in the `.cls` members of tar shards.
 
+use forebay_core::tensor::Dtype;
 use forebay_core::{Error, Result};
+use half::{bf16, f16};
 
 /// The integer, with ASCII white space around it allowed and an optional sign.
-pub fn parse(bytes: &[u8]) -> Result<i64> {
-    let digits = bytes.trim_ascii();
+pub fn decode(payload: &[u8]) -> Result<i64> {
+    let digits = payload.trim_ascii();
     let shown = || format!("{}{}", digits[..digits.len().min(32)].escape_ascii(), if digits.len() > 32 { ".." } else { "" });
     let text = std::str::from_utf8(digits).map_err(|_| refused(&shown(), "it is not text"))?;
     text.parse().map_err(|cause: std::num::ParseIntError| refused(&shown(), &cause.to_string()))
+}
+
+/// Writes a label as one element of a column, or says that it does not fit.
+///
+/// # Panics
+/// When `row` is not one element long.
+pub fn write(label: i64, dtype: Dtype, row: &mut [u8]) -> Result<()> {
+    // Floats take every label up to their whole-number range; beyond it, neighbors would become one class.
+    let whole = |limit: u32| (label.unsigned_abs() <= 1 << limit).then_some(label);
+    let written = match dtype {
+        Dtype::Bool => (0..=1).contains(&label).then(|| row.copy_from_slice(&[label as u8])),
+        Dtype::U8 => u8::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
+        Dtype::U16 => u16::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
+        Dtype::U32 => u32::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
+        Dtype::U64 => u64::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
+        Dtype::I8 => i8::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
+        Dtype::I16 => i16::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
+        Dtype::I32 => i32::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
+        Dtype::I64 => Some(row.copy_from_slice(&label.to_ne_bytes())),
+        Dtype::F16 => whole(11).map(|v| row.copy_from_slice(&f16::from_f64(v as f64).to_ne_bytes())),
+        Dtype::Bf16 => whole(8).map(|v| row.copy_from_slice(&bf16::from_f64(v as f64).to_ne_bytes())),
+        Dtype::F32 => whole(24).map(|v| row.copy_from_slice(&(v as f32).to_ne_bytes())),
+        Dtype::F64 => whole(53).map(|v| row.copy_from_slice(&(v as f64).to_ne_bytes())),
+    };
+    written.ok_or_else(|| {
+        Error::corrupt(format!("write label {label} as {}: it does not fit", dtype.name()))
+            .with_hint("ask for a larger `dtype` of the label")
+    })
 }
 
 fn refused(shown: &str, why: &str) -> Error {
@@ -24,18 +54,42 @@ mod tests {
         #[test]
         fn every_integer_is_read_back(value: i64, plus: bool, pad in "[ \t\r\n]{0,3}") {
             let sign = if plus && value >= 0 { "+" } else { "" };
-            prop_assert_eq!(parse(format!("{pad}{sign}{value:03}{pad}").as_bytes()).unwrap(), value);
+            prop_assert_eq!(decode(format!("{pad}{sign}{value:03}{pad}").as_bytes()).unwrap(), value);
         }
+    }
+
+    #[test]
+    fn labels_are_written_when_they_fit_and_refused_when_they_do_not() {
+        let rows: [(Dtype, i64, i64); 8] = [
+            (Dtype::Bool, 1, 2),
+            (Dtype::U8, 255, 256),
+            (Dtype::I8, -128, -129),
+            (Dtype::I32, i64::from(i32::MIN), 1 << 31),
+            (Dtype::U64, i64::MAX, -1),
+            (Dtype::F16, 2048, 2049),
+            (Dtype::Bf16, -256, 257),
+            (Dtype::F32, 1 << 24, (1 << 24) + 1),
+        ];
+        for (dtype, fits, too_large) in rows {
+            let mut row = vec![0; dtype.size()];
+            write(fits, dtype, &mut row).unwrap();
+            assert!(write(too_large, dtype, &mut row).is_err(), "{dtype:?} {too_large}");
+        }
+        let mut row = [0; 8];
+        write(-7, Dtype::I64, &mut row).unwrap();
+        assert_eq!(i64::from_ne_bytes(row), -7);
+        write(i64::MIN + 1, Dtype::I64, &mut row).unwrap();
+        assert!(write(i64::MIN, Dtype::F64, &mut row).is_err());
     }
 
     #[test]
     fn anything_else_is_corrupt() {
         for text in ["", " ", "-", "+-1", "1 2", "1.0", "1_000", "0x10", "٣", "9223372036854775808"] {
-            let error = parse(text.as_bytes()).unwrap_err();
+            let error = decode(text.as_bytes()).unwrap_err();
             assert_eq!(error.kind(), forebay_core::ErrorKind::Corrupt, "{text:?}");
         }
-        let long = parse(&[b'7'; 5000]).unwrap_err();
+        let long = decode(&[b'7'; 5000]).unwrap_err();
         assert!(long.message().len() < 120, "a long payload is not repeated in full");
-        assert!(parse(b"\xff\n1").is_err());
+        assert!(decode(b"\xff\n1").is_err());
     }
 }

@@ -3,6 +3,8 @@
 //! Little endian and C order only, because then the stored bytes are the tensor and one copy delivers it. Arrays of
 //! objects are pickles; they are refused and nothing here ever runs one.
 
+use crate::buffer::Buffer;
+use crate::value::Tensor;
 use forebay_core::tensor::{Dtype, TensorSpec};
 use forebay_core::{Error, Result};
 use std::ops::Range;
@@ -16,6 +18,9 @@ const HEADER_MAX_BYTES: usize = 10_000;
 /// NumPy has had no more axes than this.
 const MAX_AXES: usize = 64;
 
+// Elements are handed over as they are stored.
+const _: () = assert!(cfg!(target_endian = "little"), "arrays would have to be turned on a big-endian machine");
+
 /// An array inside a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
@@ -23,6 +28,35 @@ pub struct Array {
     pub spec: TensorSpec,
     /// Where the elements lie in the payload; `spec.bytes()` long.
     pub data: Range<usize>,
+}
+
+/// The array as a tensor of its own.
+pub fn decode(payload: &[u8]) -> Result<Tensor> {
+    let Array { spec, data } = parse(payload)?;
+    let mut buffer = Buffer::alone(data.len());
+    buffer.as_mut_slice().copy_from_slice(&payload[data]);
+    Ok(Tensor { spec, data: buffer })
+}
+
+/// Copies the elements to `row`, when the array is of the form that the batch has.
+///
+/// # Panics
+/// When `row` is not `spec.bytes()` long.
+pub fn decode_into(payload: &[u8], spec: &TensorSpec, row: &mut [u8]) -> Result<()> {
+    let array = parse(payload)?;
+    if array.spec != *spec {
+        let (found, wanted) = (&array.spec, spec);
+        return Err(Error::corrupt(format!(
+            "decode npy of {} {:?}: the recipe says {} {:?}",
+            found.dtype.name(),
+            found.shape,
+            wanted.dtype.name(),
+            wanted.shape
+        ))
+        .with_hint("leave `shape` out of the recipe to take arrays of any shape"));
+    }
+    row.copy_from_slice(&payload[array.data]);
+    Ok(())
 }
 
 /// Reads the header and checks that the payload holds all elements. Bytes after them are ignored, as NumPy does.
@@ -35,8 +69,9 @@ pub fn parse(bytes: &[u8]) -> Result<Array> {
             .with_hint("store it in C order: `np.save(path, np.ascontiguousarray(array))`"));
     }
     let spec = TensorSpec { dtype, shape: header.shape };
-    let needed = spec.shape.iter().try_fold(dtype.size(), |bytes, extent| bytes.checked_mul(*extent));
-    match needed.and_then(|needed| start.checked_add(needed)) {
+    // Empty axes count as one here, so that no order of multiplying the others overflows later.
+    let most = spec.shape.iter().try_fold(dtype.size(), |bytes, extent| bytes.checked_mul((*extent).max(1)));
+    match most.and_then(|_| start.checked_add(spec.bytes())) {
         Some(end) if end <= bytes.len() => Ok(Array { spec, data: start..end }),
         _ => Err(Error::corrupt(format!(
             "decode npy of {} {:?}: {} bytes follow the header, too few for its elements",

@@ -8,7 +8,7 @@
 //! Bytes are hostile. Size limits hold before any allocation, and an image whose data could not hold its pixels
 //! even at deflate's best ratio is refused, so memory stays in proportion to the payload.
 
-use super::header::{self, ImageHeader};
+use super::Header;
 use crate::image::Image;
 use crate::kernels::channels;
 use forebay_core::recipe::ImageMode;
@@ -26,70 +26,64 @@ const ANCILLARY_BYTES: usize = 8 << 20;
 const DEFLATE_MAX_RATIO: u64 = 1032;
 
 /// Width and height, from the first chunk.
-pub fn header(bytes: &[u8]) -> Result<ImageHeader> {
-    ihdr(bytes).map(|ihdr| ihdr.size)
+pub fn header(payload: &[u8]) -> Result<Header> {
+    ihdr(payload).map(|ihdr| ihdr.size)
 }
 
-/// Decodes into `image` with the channels of `mode`. `staging` is memory to be reused between calls.
-pub fn decode(
-    bytes: &[u8],
-    mode: ImageMode,
-    max_pixels: u64,
-    staging: &mut Vec<u8>,
-    image: &mut Image,
-) -> Result<()> {
-    let ihdr = ihdr(bytes)?;
-    let ImageHeader { width, height } = ihdr.size;
-    ihdr.size.check("png", max_pixels)?;
-    let least = ihdr.size.pixels() * ihdr.bits_per_pixel / 8;
-    if least > (bytes.len() as u64).saturating_mul(DEFLATE_MAX_RATIO) {
-        let message = format!("decode png of {width}x{height}: {} bytes cannot hold so many pixels", bytes.len());
-        return Err(Error::corrupt(message));
-    }
-
-    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), Limits { bytes: ANCILLARY_BYTES });
+/// Decodes into `into` with the channels of `mode`. The caller has checked the size against its limit of pixels.
+pub fn decode(payload: &[u8], mode: ImageMode, into: &mut Image) -> Result<()> {
+    let ihdr = ihdr(payload)?;
+    let Header { width, height, .. } = ihdr.size;
+    check_ratio(&ihdr, payload.len())?;
+    let mut decoder = Decoder::new_with_limits(Cursor::new(payload), Limits { bytes: ANCILLARY_BYTES });
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(fault)?;
     let (color, depth) = reader.output_color_type();
-    debug_assert_eq!(depth, BitDepth::Eight, "both transformations together leave 8 bits");
-    let stored = color.samples();
-    let size = reader.output_buffer_size().ok_or_else(|| fault(DecodingError::LimitsExceeded))?;
+    debug_assert!(depth == BitDepth::Eight && color != ColorType::Indexed, "both transformations see to that");
 
-    let frame = if stored == mode.channels() {
-        image.reshape(width, height, stored);
-        reader.next_frame(image.pixels_mut())
-    } else {
-        header::resize(staging, size, "png")?;
-        reader.next_frame(staging)
-    }
-    .map_err(fault)?;
-    if (frame.width, frame.height) != (width, height) || color == ColorType::Indexed {
+    // Pixels are decoded where they will stay, and widened or narrowed there.
+    let (stored, wanted) = (color.samples(), mode.channels());
+    into.reshape(width, height, stored.max(wanted));
+    let frame = reader.next_frame(into.pixels_mut()).map_err(fault)?;
+    if (frame.width, frame.height) != (width, height) {
         return Err(Error::corrupt(format!(
-            "decode png of {width}x{height}: its first frame is {}x{}",
+            "decode png of {width}x{height}: its default image is {}x{}",
             frame.width, frame.height
         )));
     }
-    if stored != mode.channels() {
-        image.reshape(width, height, mode.channels());
-        channels::convert(staging, stored, image.pixels_mut(), mode.channels());
+    channels::convert(into, stored, wanted);
+    Ok(())
+}
+
+/// Refuses an image that claims more pixels than deflate could pack into its payload, before memory is taken.
+fn check_ratio(ihdr: &Ihdr, payload_bytes: usize) -> Result<()> {
+    let Header { width, height, .. } = ihdr.size;
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels == 0 {
+        return Err(Error::corrupt(format!("decode png: the size is {width}x{height}")));
+    }
+    if (pixels / 8).saturating_mul(ihdr.bits_per_pixel) > (payload_bytes as u64).saturating_mul(DEFLATE_MAX_RATIO) {
+        return Err(Error::corrupt(format!(
+            "decode png of {width}x{height}: {payload_bytes} bytes cannot hold so many pixels"
+        )));
     }
     Ok(())
 }
 
 struct Ihdr {
-    size: ImageHeader,
+    size: Header,
     bits_per_pixel: u64,
 }
 
 /// Reads signature and IHDR, which must be the first chunk.
-fn ihdr(bytes: &[u8]) -> Result<Ihdr> {
-    let Some(rest) = bytes.strip_prefix(SIGNATURE) else {
+fn ihdr(payload: &[u8]) -> Result<Ihdr> {
+    let Some(rest) = payload.strip_prefix(SIGNATURE) else {
         return Err(Error::corrupt("decode png: the signature is missing"));
     };
     let (Some(chunk), Some(body)) = (rest.get(..8), rest.get(8..21)) else {
-        return Err(Error::corrupt(format!("decode png: cut off after {} bytes, inside the header", bytes.len())));
+        return Err(Error::corrupt(format!("decode png: cut off after {} bytes, inside the header", payload.len())));
     };
     if chunk != b"\0\0\0\x0dIHDR" {
         return Err(Error::corrupt("decode png: the first chunk is not a header of 13 bytes"));
@@ -103,7 +97,7 @@ fn ihdr(bytes: &[u8]) -> Result<Ihdr> {
         other => return Err(Error::corrupt(format!("decode png: color type {other} does not exist"))),
     };
     Ok(Ihdr {
-        size: ImageHeader { width: word(0), height: word(4) },
+        size: Header { width: word(0), height: word(4), orientation: 1 },
         bits_per_pixel: samples * u64::from(body[8]),
     })
 }

@@ -1,13 +1,13 @@
 //! WebP to pixels: lossy, lossless, with alpha; of an animation the first frame on its canvas.
 //!
 //! Values are those of Pillow's `Image.open(..).convert(mode)`, that is of libwebp: alpha is dropped for `rgb`, not
-//! blended. Colour profiles are ignored.
+//! blended. Color profiles are ignored.
 //!
 //! Bytes are hostile, and a WebP states its size in up to three places: the canvas, the frame and the bitstream.
 //! The container is walked here first and all of them must agree and stay below the limit, because the decoder
 //! believes the bitstream when it takes memory.
 
-use super::header::{self, ImageHeader};
+use super::Header;
 use crate::image::Image;
 use crate::kernels::channels;
 use forebay_core::recipe::ImageMode;
@@ -19,22 +19,22 @@ use std::io::Cursor;
 const CANVAS_MAX_PIXELS: u64 = 1 << 29;
 
 /// Whether these are the first bytes of a WebP.
-pub fn has_signature(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP")
+pub fn has_signature(payload: &[u8]) -> bool {
+    payload.starts_with(b"RIFF") && payload.get(8..12) == Some(b"WEBP")
 }
 
 /// Width and height of the canvas, after checking that the bitstream says the same.
-pub fn header(bytes: &[u8]) -> Result<ImageHeader> {
-    if !has_signature(bytes) {
+pub fn header(payload: &[u8]) -> Result<Header> {
+    if !has_signature(payload) {
         return Err(Error::corrupt("decode webp: the signature is missing"));
     }
-    let mut chunks = Chunks { rest: &bytes[12..] };
+    let mut chunks = Chunks { rest: &payload[12..] };
     let first = chunks.next().ok_or_else(|| cut_off("before the first chunk"))?;
     if &first.id != b"VP8X" {
         return bitstream_size(first);
     }
     let body: &[u8; 10] = first.body.first_chunk().ok_or_else(|| cut_off("inside the extended header"))?;
-    let canvas = ImageHeader { width: 1 + le24(&body[4..7]), height: 1 + le24(&body[7..10]) };
+    let canvas = size_of(1 + le24(&body[4..7]), 1 + le24(&body[7..10]));
     let animated = body[0] & 0b10 != 0;
     for chunk in chunks {
         match &chunk.id {
@@ -49,41 +49,33 @@ pub fn header(bytes: &[u8]) -> Result<ImageHeader> {
     Err(Error::corrupt("decode webp: there is no image in the file"))
 }
 
-/// Decodes into `image` with the channels of `mode`. `staging` is memory to be reused between calls.
-pub fn decode(
-    bytes: &[u8],
-    mode: ImageMode,
-    max_pixels: u64,
-    staging: &mut Vec<u8>,
-    image: &mut Image,
-) -> Result<()> {
-    let size = header(bytes)?;
-    let ImageHeader { width, height } = size;
-    size.check("webp", max_pixels.min(CANVAS_MAX_PIXELS))?;
-    let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(fault)?;
-    // A few bytes a pixel is what the decoder's own planes take.
-    decoder.set_memory_limit((size.pixels() as usize).saturating_mul(16).saturating_add(1 << 20));
+/// Decodes into `into` with the channels of `mode`. The caller has checked the size against its limit of pixels.
+pub fn decode(payload: &[u8], mode: ImageMode, into: &mut Image) -> Result<()> {
+    let size = header(payload)?;
+    let Header { width, height, .. } = size;
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels == 0 || pixels > CANVAS_MAX_PIXELS {
+        return Err(Error::unsupported(format!("decode webp of {width}x{height}: 1 to {CANVAS_MAX_PIXELS} pixels")));
+    }
+    let mut decoder = WebPDecoder::new(Cursor::new(payload)).map_err(fault)?;
     if decoder.dimensions() != (width, height) {
         let (width, height) = decoder.dimensions();
-        return Err(disagree(size, ImageHeader { width, height }));
+        return Err(disagree(size, size_of(width, height)));
     }
-    let stored = if decoder.has_alpha() { 4 } else { 3 };
-    if stored == mode.channels() {
-        image.reshape(width, height, stored);
-        return decoder.read_image(image.pixels_mut()).map_err(fault);
-    }
-    header::resize(staging, size.pixels() as usize * stored, "webp")?;
-    decoder.read_image(staging).map_err(fault)?;
-    image.reshape(width, height, mode.channels());
-    channels::convert(staging, stored, image.pixels_mut(), mode.channels());
+    // Pixels are decoded where they will stay, and widened or narrowed there.
+    let (stored, wanted) = (if decoder.has_alpha() { 4 } else { 3 }, mode.channels());
+    into.reshape(width, height, stored.max(wanted));
+    let target = &mut into.pixels_mut()[..pixels as usize * stored];
+    decoder.read_image(target).map_err(fault)?;
+    channels::convert(into, stored, wanted);
     Ok(())
 }
 
 /// Checks the first frame of an animation: inside the canvas, and its bitstream of the frame's size.
-fn check_frame(canvas: ImageHeader, body: &[u8]) -> Result<ImageHeader> {
+fn check_frame(canvas: Header, body: &[u8]) -> Result<Header> {
     let head: &[u8; 16] = body.first_chunk().ok_or_else(|| cut_off("inside the first frame"))?;
     let (x, y) = (2 * le24(&head[0..3]), 2 * le24(&head[3..6]));
-    let frame = ImageHeader { width: 1 + le24(&head[6..9]), height: 1 + le24(&head[9..12]) };
+    let frame = size_of(1 + le24(&head[6..9]), 1 + le24(&head[9..12]));
     // None of these is above 2^25, so the sums do not wrap.
     if x + frame.width > canvas.width || y + frame.height > canvas.height {
         return Err(Error::corrupt("decode webp: the first frame reaches outside the canvas"));
@@ -96,16 +88,16 @@ fn check_frame(canvas: ImageHeader, body: &[u8]) -> Result<ImageHeader> {
 }
 
 /// Size as the first bytes of a lossy or lossless bitstream state it.
-fn bitstream_size(chunk: Chunk<'_>) -> Result<ImageHeader> {
+fn bitstream_size(chunk: Chunk<'_>) -> Result<Header> {
     match (&chunk.id, chunk.body) {
-        (b"VP8 ", [_, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1, ..]) => Ok(ImageHeader {
+        (b"VP8 ", [_, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1, ..]) => {
             // The two highest bits ask a player to scale, which no decoder does.
-            width: u32::from(u16::from_le_bytes([*w0, *w1]) & 0x3fff),
-            height: u32::from(u16::from_le_bytes([*h0, *h1]) & 0x3fff),
-        }),
+            let side = |low, high| u32::from(u16::from_le_bytes([low, high]) & 0x3fff);
+            Ok(size_of(side(*w0, *w1), side(*h0, *h1)))
+        }
         (b"VP8L", [0x2f, bits @ ..]) if bits.len() >= 4 => {
             let bits = u32::from_le_bytes([bits[0], bits[1], bits[2], bits[3]]);
-            Ok(ImageHeader { width: 1 + (bits & 0x3fff), height: 1 + (bits >> 14 & 0x3fff) })
+            Ok(size_of(1 + (bits & 0x3fff), 1 + (bits >> 14 & 0x3fff)))
         }
         (b"VP8 " | b"VP8L", _) => Err(Error::corrupt("decode webp: the image does not begin as one")),
         (id, _) => {
@@ -144,11 +136,15 @@ fn le24(bytes: &[u8]) -> u32 {
     u32::from(bytes[0]) | u32::from(bytes[1]) << 8 | u32::from(bytes[2]) << 16
 }
 
+fn size_of(width: u32, height: u32) -> Header {
+    Header { width, height, orientation: 1 }
+}
+
 fn cut_off(place: &str) -> Error {
     Error::corrupt(format!("decode webp: cut off {place}"))
 }
 
-fn disagree(outer: ImageHeader, inner: ImageHeader) -> Error {
+fn disagree(outer: Header, inner: Header) -> Error {
     Error::corrupt(format!(
         "decode webp of {}x{}: the image inside is {}x{}",
         outer.width, outer.height, inner.width, inner.height

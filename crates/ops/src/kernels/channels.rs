@@ -1,40 +1,62 @@
 //! Changing the number of channels, with Pillow's arithmetic: gray is repeated, alpha is dropped or set to 255,
 //! color becomes luma by ITU-R 601 in 16-bit fixed point.
 
+use crate::image::Image;
+
 /// Luma of one color as Pillow's `convert("L")` computes it: rounded, and 255 for white.
 #[inline]
 pub(crate) fn luma(red: u8, green: u8, blue: u8) -> u8 {
     ((u32::from(red) * 19595 + u32::from(green) * 38470 + u32::from(blue) * 7471 + 0x8000) >> 16) as u8
 }
 
-/// Writes the pixels of `source` (1 = gray, 2 = gray and alpha, 3 = RGB, 4 = RGBA) to `target` (1, 3 or 4 channels).
+/// Turns the first `width * height` pixels of `image`, stored with `from` channels (1 = gray, 2 = gray and alpha,
+/// 3 = RGB, 4 = RGBA), into pixels of `to` channels (1, 3 or 4), in place.
 ///
 /// # Panics
-/// When the two do not hold the same number of pixels, or a channel count is none of those.
-pub(crate) fn convert(source: &[u8], from: usize, target: &mut [u8], to: usize) {
-    assert_eq!(source.len() / from, target.len() / to, "both sides hold the same pixels");
+/// When the image has not room for the larger of the two, or a channel count is none of those.
+pub(crate) fn convert(image: &mut Image, from: usize, to: usize) {
+    let (width, height) = (image.width(), image.height());
+    let count = width as usize * height as usize;
+    let pixels = image.pixels_mut();
+    assert!(pixels.len() >= count * from.max(to), "the image has room for both forms");
     match (from, to) {
-        (1, 1) | (3, 3) | (4, 4) => target.copy_from_slice(source),
-        (1, 3) => each(source, target, |&[gray]: &[u8; 1]| [gray; 3]),
-        (1, 4) => each(source, target, |&[gray]: &[u8; 1]| [gray, gray, gray, 255]),
-        (2, 1) => each(source, target, |&[gray, _]: &[u8; 2]| [gray]),
-        (2, 3) => each(source, target, |&[gray, _]: &[u8; 2]| [gray; 3]),
-        (2, 4) => each(source, target, |&[gray, alpha]: &[u8; 2]| [gray, gray, gray, alpha]),
-        (3, 1) => each(source, target, |&[r, g, b]: &[u8; 3]| [luma(r, g, b)]),
-        (3, 4) => each(source, target, |&[r, g, b]: &[u8; 3]| [r, g, b, 255]),
-        (4, 1) => each(source, target, |&[r, g, b, _]: &[u8; 4]| [luma(r, g, b)]),
-        (4, 3) => each(source, target, |&[r, g, b, _]: &[u8; 4]| [r, g, b]),
+        (1, 1) | (3, 3) | (4, 4) => {}
+        (1, 3) => widen(pixels, count, |[gray]: [u8; 1]| [gray; 3]),
+        (1, 4) => widen(pixels, count, |[gray]: [u8; 1]| [gray, gray, gray, 255]),
+        (2, 1) => narrow(pixels, count, |[gray, _]: [u8; 2]| [gray]),
+        (2, 3) => widen(pixels, count, |[gray, _]: [u8; 2]| [gray; 3]),
+        (2, 4) => widen(pixels, count, |[gray, alpha]: [u8; 2]| [gray, gray, gray, alpha]),
+        (3, 1) => narrow(pixels, count, |[r, g, b]: [u8; 3]| [luma(r, g, b)]),
+        (3, 4) => widen(pixels, count, |[r, g, b]: [u8; 3]| [r, g, b, 255]),
+        (4, 1) => narrow(pixels, count, |[r, g, b, _]: [u8; 4]| [luma(r, g, b)]),
+        (4, 3) => narrow(pixels, count, |[r, g, b, _]: [u8; 4]| [r, g, b]),
         _ => unreachable!("images have 1 to 4 channels, tensors 1, 3 or 4; not {from} to {to}"),
+    }
+    // Leaves the bytes at the front as they are: `reshape` only shortens.
+    image.reshape(width, height, to);
+}
+
+/// From the front, so that what is written has been read.
+#[inline]
+fn narrow<const N: usize, const M: usize>(pixels: &mut [u8], count: usize, pixel: impl Fn([u8; N]) -> [u8; M]) {
+    for at in 0..count {
+        move_one(pixels, at, &pixel);
     }
 }
 
+/// From the back, for the same reason.
 #[inline]
-fn each<const N: usize, const M: usize>(source: &[u8], target: &mut [u8], pixel: impl Fn(&[u8; N]) -> [u8; M]) {
-    let (source, _) = source.as_chunks::<N>();
-    let (target, _) = target.as_chunks_mut::<M>();
-    for (to, from) in target.iter_mut().zip(source) {
-        *to = pixel(from);
+fn widen<const N: usize, const M: usize>(pixels: &mut [u8], count: usize, pixel: impl Fn([u8; N]) -> [u8; M]) {
+    for at in (0..count).rev() {
+        move_one(pixels, at, &pixel);
     }
+}
+
+#[inline(always)]
+fn move_one<const N: usize, const M: usize>(pixels: &mut [u8], at: usize, pixel: &impl Fn([u8; N]) -> [u8; M]) {
+    let mut from = [0; N];
+    from.copy_from_slice(&pixels[at * N..][..N]);
+    pixels[at * M..][..M].copy_from_slice(&pixel(from));
 }
 
 #[cfg(test)]
@@ -59,10 +81,11 @@ mod tests {
 
     #[test]
     fn gray_is_repeated_and_alpha_is_dropped_or_opaque() {
-        let run = |source: &[u8], from, to| {
-            let mut target = vec![0; source.len() / from * to];
-            convert(source, from, &mut target, to);
-            target
+        let run = |source: &[u8], from: usize, to: usize| {
+            let mut image = Image::new((source.len() / from) as u32, 1, from.max(to));
+            image.pixels_mut()[..source.len()].copy_from_slice(source);
+            convert(&mut image, from, to);
+            image.pixels().to_vec()
         };
         assert_eq!(run(&[7, 9], 1, 3), [7, 7, 7, 9, 9, 9]);
         assert_eq!(run(&[7, 1, 9, 2], 2, 4), [7, 7, 7, 1, 9, 9, 9, 2]);
