@@ -4,6 +4,7 @@
 //! adapter of this crate passes it in `tests/conformance.rs`; a store of your own should too. A broken promise is a
 //! panic that names it. Objects are written below `conformance/`.
 #![expect(clippy::missing_panics_doc, reason = "panics are how this suite reports")]
+#![expect(clippy::single_range_in_vec_init, reason = "a list of one part is meant")]
 #![expect(clippy::unwrap_used, reason = "an unexpected error is a failed check")]
 
 use crate::{ByteRange, Store};
@@ -56,7 +57,9 @@ pub async fn reads_bounded_open_and_last_ranges(store: &dyn Store) {
 /// A range of length 0 inside the object or at its end gives no bytes.
 pub async fn an_empty_range_is_not_an_error(store: &dyn Store) {
     let (key, bytes) = put(store, "empty-range", 10).await;
-    for range in [ByteRange::from(0..0), (5..5).into(), (10..10).into(), ByteRange::From(10), ByteRange::Last(0)] {
+    for range in
+        [ByteRange::from(0..0), (5..5).into(), (10..10).into(), ByteRange::From(10), ByteRange::Last(0)]
+    {
         check_range(store, &key, &bytes, range).await;
     }
 }
@@ -68,7 +71,11 @@ pub async fn a_range_beyond_the_object_is_an_error(store: &dyn Store) {
     let beyond = [ByteRange::from(0..11), (10..11).into(), (11..11).into(), (u64::MAX - 1..u64::MAX).into()];
     for range in beyond.into_iter().chain([ByteRange::From(11), ByteRange::Last(11), backwards]) {
         let error = refused(store.read(&key, range).await, ErrorKind::InvalidConfig, &range);
-        assert_eq!(error.facts().object.as_deref(), Some(store.url(&key).as_str()), "the error names the object");
+        assert_eq!(
+            error.facts().object.as_deref(),
+            Some(store.url(&key).as_str()),
+            "the error names the object"
+        );
     }
     for parts in [vec![0..11], vec![0..2, 8..11], vec![11..12]] {
         refused(store.read_parts(&key, &parts).await, ErrorKind::InvalidConfig, &parts);
@@ -101,17 +108,33 @@ pub async fn head_tells_size_and_a_stamp_that_follows_changes(store: &dyn Store)
 
 /// Listing gives exactly the keys with the prefix, sorted by their bytes, with sizes and stamps as `head` has them.
 pub async fn lists_by_prefix_in_the_order_of_keys(store: &dyn Store) {
-    let names = ["list/b", "list/a/z", "list/a.txt", "list/a/b/c", "list/ab", "list/a-b", "list/A", "list/ü", "listen"];
+    let names = [
+        "list/b",
+        "list/a/z",
+        "list/a.txt",
+        "list/a/b/c",
+        "list/ab",
+        "list/a-b",
+        "list/A",
+        "list/ü",
+        "listen",
+    ];
     for (size, name) in names.iter().enumerate() {
         put(store, name, size).await;
     }
     let mut sorted: Vec<String> = names.iter().map(|name| format!("{ROOM}{name}")).collect();
     sorted.sort_unstable();
-    for prefix in ["list", "list/", "list/a", "list/a/", "list/a/b", "list/ab", "list/nothing", "list/a/b/c/", "list//"] {
+    for prefix in
+        ["list", "list/", "list/a", "list/a/", "list/a/b", "list/ab", "list/nothing", "list/a/b/c/", "list//"]
+    {
         let prefix = format!("{ROOM}{prefix}");
         let expected: Vec<&String> = sorted.iter().filter(|key| key.starts_with(&prefix)).collect();
         let found: Vec<_> = store.list(&prefix).map(Result::unwrap).collect().await;
-        assert_eq!(found.iter().map(|meta| &meta.key).collect::<Vec<_>>(), expected, "keys that start with {prefix:?}");
+        assert_eq!(
+            found.iter().map(|meta| &meta.key).collect::<Vec<_>>(),
+            expected,
+            "keys that start with {prefix:?}"
+        );
         for meta in found {
             assert_eq!(store.head(&meta.key).await.unwrap(), meta, "listing and head agree");
         }
@@ -121,7 +144,10 @@ pub async fn lists_by_prefix_in_the_order_of_keys(store: &dyn Store) {
     }
     let all: Vec<_> = store.list("").map(Result::unwrap).collect().await;
     assert!(all.is_sorted_by(|a, b| a.key < b.key), "all keys, each once, in order");
-    assert!(sorted.iter().all(|key| all.iter().any(|meta| meta.key == *key)), "an empty prefix lists everything");
+    assert!(
+        sorted.iter().all(|key| all.iter().any(|meta| meta.key == *key)),
+        "an empty prefix lists everything"
+    );
 }
 
 /// `read_parts` gives one answer per part, in their order, equal to slices, whatever their sizes and gaps.
@@ -165,7 +191,10 @@ pub async fn an_overwritten_object_is_old_or_new_never_mixed(store: &dyn Store) 
     let read = async {
         for _ in 0..50 {
             let seen = store.read(&key, ByteRange::Full).await.unwrap();
-            assert!(seen.first().is_some_and(|fill| seen == version(*fill)), "a reader saw a half-written object");
+            assert!(
+                seen.first().is_some_and(|fill| seen == version(*fill)),
+                "a reader saw a half-written object"
+            );
         }
     };
     futures::join!(write, read);
@@ -175,7 +204,18 @@ pub async fn an_overwritten_object_is_old_or_new_never_mixed(store: &dyn Store) 
 
 /// Spaces, quotes, percent signs, controls and other alphabets are plain characters.
 pub async fn keys_may_hold_any_characters(store: &dyn Store) {
-    let names = ["a b", "a%20b", "a+b", "q?x=1&y#z", "back\\slash", "quo'te\"d", "naïve/日本語", "...", ".hidden", "new\nline"];
+    let names = [
+        "a b",
+        "a%20b",
+        "a+b",
+        "q?x=1&y#z",
+        "back\\slash",
+        "quo'te\"d",
+        "naïve/日本語",
+        "...",
+        ".hidden",
+        "new\nline",
+    ];
     for (size, name) in names.iter().enumerate() {
         put(store, &format!("characters/{name}"), size + 1).await;
     }
@@ -183,7 +223,11 @@ pub async fn keys_may_hold_any_characters(store: &dyn Store) {
         let key = format!("{ROOM}characters/{name}");
         assert_eq!(store.read(&key, ByteRange::Full).await.unwrap(), pattern(size + 1), "key {key:?}");
     }
-    assert_eq!(store.list(&format!("{ROOM}characters/")).count().await, names.len(), "all of them are listed");
+    assert_eq!(
+        store.list(&format!("{ROOM}characters/")).count().await,
+        names.len(),
+        "all of them are listed"
+    );
 }
 
 /// An object of 0 bytes can be written, seen, listed and read.
@@ -193,13 +237,28 @@ pub async fn an_empty_object_is_an_object(store: &dyn Store) {
     for range in [ByteRange::Full, (0..0).into(), ByteRange::From(0), ByteRange::Last(0)] {
         check_range(store, &key, &bytes, range).await;
     }
-    assert_eq!(store.read_parts(&key, &[0..0, 0..0]).await.unwrap(), [Bytes::new(), Bytes::new()], "empty parts");
+    assert_eq!(
+        store.read_parts(&key, &[0..0, 0..0]).await.unwrap(),
+        [Bytes::new(), Bytes::new()],
+        "empty parts"
+    );
     refused(store.read(&key, (0..1).into()).await, ErrorKind::InvalidConfig, &key);
 }
 
 /// Keys that are absolute, climb up, or have empty parts are refused by every request.
 pub async fn keys_cannot_leave_the_store(store: &dyn Store) {
-    for key in ["", "/", "/etc/hostname", "../escape", "conformance/../../escape", "a//b", "a/", "./a", "a/.", "a\0b"] {
+    for key in [
+        "",
+        "/",
+        "/etc/hostname",
+        "../escape",
+        "conformance/../../escape",
+        "a//b",
+        "a/",
+        "./a",
+        "a/.",
+        "a\0b",
+    ] {
         refused(store.head(key).await, ErrorKind::InvalidConfig, &key);
         refused(store.read(key, ByteRange::Full).await, ErrorKind::InvalidConfig, &key);
         refused(store.read_parts(key, &[0..1, 1..2]).await, ErrorKind::InvalidConfig, &key);

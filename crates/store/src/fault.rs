@@ -27,7 +27,9 @@ pub(crate) fn system(doing: &str, url: &str, offset: Option<u64>, source: std::i
         None => format!("{doing} `{url}`"),
     };
     let error = match source.raw_os_error() {
-        Some(libc::ELOOP | libc::ENAMETOOLONG) => Error::new(ErrorKind::InvalidConfig, message).with_source(source),
+        Some(libc::ELOOP | libc::ENAMETOOLONG) => {
+            Error::new(ErrorKind::InvalidConfig, message).with_source(source)
+        }
         Some(libc::EMFILE | libc::ENFILE) => Error::exhausted(message)
             .with_source(source)
             .with_hint("raise the limit of open files (`ulimit -n`) or lower the store's `open_files`"),

@@ -45,7 +45,8 @@ mod tests {
 
     #[test]
     fn keys_that_leave_the_store_or_name_an_object_twice_are_refused() {
-        for bad in ["", "/", "/a", "a/", "a//b", "..", "../a", "a/..", "a/../b", ".", "./a", "a/./b", "a\0b"] {
+        for bad in ["", "/", "/a", "a/", "a//b", "..", "../a", "a/..", "a/../b", ".", "./a", "a/./b", "a\0b"]
+        {
             assert!(check(bad).is_err(), "{bad:?}");
         }
         for good in ["a", "a/b", "...", ".hidden", "..a", "a b", "ü/日本", "a\\b", "a?b#c%2e", "-", "~"] {

@@ -7,15 +7,25 @@
 pub mod conformance;
 pub mod counting;
 mod fault;
+pub mod flaky;
+pub mod gunzip;
 pub mod key;
+pub mod limit;
 pub mod local;
 pub mod memory;
 pub mod range;
+pub mod retry;
+pub mod throttle;
 
 pub use counting::CountingStore;
+pub use flaky::FlakyStore;
+pub use gunzip::{GunzipOptions, GunzipStore};
+pub use limit::LimitStore;
 pub use local::LocalStore;
 pub use memory::MemoryStore;
 pub use range::ByteRange;
+pub use retry::{RetryOptions, RetryStore};
+pub use throttle::{Throttle, ThrottleStore};
 
 use bytes::Bytes;
 use forebay_core::Result;

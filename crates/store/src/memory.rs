@@ -61,8 +61,9 @@ impl MemoryStore {
 
     fn slices(&self, key: &str, parts: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let (bytes, _) = self.get("read", key)?;
-        range::check_parts(parts, bytes.len() as u64)
-            .map_err(|error| fault::located(error, "read", &self.url(key), parts.first().map(|part| part.start)))?;
+        range::check_parts(parts, bytes.len() as u64).map_err(|error| {
+            fault::located(error, "read", &self.url(key), parts.first().map(|part| part.start))
+        })?;
         Ok(parts.iter().map(|part| bytes.slice(part.start as usize..part.end as usize)).collect())
     }
 
@@ -89,8 +90,12 @@ impl Store for MemoryStore {
 
     fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta>> {
         let found = self.get("look at", key);
-        future::ready(found.map(|(bytes, stamp)| ObjectMeta { key: key.to_owned(), size: bytes.len() as u64, stamp }))
-            .boxed()
+        future::ready(found.map(|(bytes, stamp)| ObjectMeta {
+            key: key.to_owned(),
+            size: bytes.len() as u64,
+            stamp,
+        }))
+        .boxed()
     }
 
     fn read<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<Bytes>> {

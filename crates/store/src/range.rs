@@ -35,12 +35,16 @@ impl ByteRange {
             Self::Bounded { start, end } => start..end,
             Self::From(start) => start..size.max(start),
             Self::Last(length) => {
-                let start = size.checked_sub(length).ok_or_else(|| outside(&format!("last {length} bytes"), size))?;
+                let start =
+                    size.checked_sub(length).ok_or_else(|| outside(&format!("last {length} bytes"), size))?;
                 start..size
             }
         };
         if range.start > range.end {
-            return Err(Error::invalid_config(format!("range {}..{} ends before it starts", range.start, range.end)));
+            return Err(Error::invalid_config(format!(
+                "range {}..{} ends before it starts",
+                range.start, range.end
+            )));
         }
         if range.end > size || range.start > size {
             return Err(outside(&format!("bytes {}..{}", range.start, range.end), size));
@@ -55,7 +59,8 @@ pub fn check_parts(parts: &[Range<u64>], size: u64) -> Result<()> {
     for part in parts {
         ByteRange::from(part.clone()).resolve(size)?;
         if part.start < end {
-            let why = format!("part {}..{} starts before the end of its neighbour, {end}", part.start, part.end);
+            let why =
+                format!("part {}..{} starts before the end of its neighbour, {end}", part.start, part.end);
             return Err(Error::invalid_config(why));
         }
         end = part.end;

@@ -22,22 +22,23 @@ const SHARED_BYTES: u64 = 1 << 20;
 
 /// Neighbouring parts that are read together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(crate) struct Span {
     /// The bytes of the object.
-    pub(super) bytes: Range<u64>,
+    pub(crate) bytes: Range<u64>,
     /// Which parts lie in them.
-    pub(super) parts: Range<usize>,
+    pub(crate) parts: Range<usize>,
 }
 
 /// Gathers parts, which ascend, into spans. Empty parts never cause a span of their own to be read.
-pub(super) fn spans(parts: &[Range<u64>]) -> Vec<Span> {
+pub(crate) fn spans(parts: &[Range<u64>]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let length = part.end - part.start;
         if let Some(last) = spans.last_mut() {
             let small = length < LARGE_BYTES;
             let shared = last.parts.len() > 1 || last.bytes.end - last.bytes.start < LARGE_BYTES;
-            let near = part.start - last.bytes.end <= GAP_BYTES && part.end - last.bytes.start <= SHARED_BYTES;
+            let near =
+                part.start - last.bytes.end <= GAP_BYTES && part.end - last.bytes.start <= SHARED_BYTES;
             if small && shared && near {
                 last.bytes.end = part.end;
                 last.parts.end = number + 1;
@@ -50,7 +51,7 @@ pub(super) fn spans(parts: &[Range<u64>]) -> Vec<Span> {
 }
 
 /// Hands the bytes of a span out to its parts. `read` starts at the span's first byte.
-pub(super) fn deal(span: &Span, read: &Bytes, parts: &[Range<u64>], into: &mut [Bytes]) {
+pub(crate) fn deal(span: &Span, read: &Bytes, parts: &[Range<u64>], into: &mut [Bytes]) {
     for number in span.parts.clone() {
         let part = &parts[number];
         let start = (part.start - span.bytes.start) as usize;
@@ -59,7 +60,7 @@ pub(super) fn deal(span: &Span, read: &Bytes, parts: &[Range<u64>], into: &mut [
 }
 
 /// Reads a span into an allocation of exactly its size.
-pub(super) fn read_span(file: &OpenFile, span: &Range<u64>, counters: &Counters) -> Result<Bytes> {
+pub(crate) fn read_span(file: &OpenFile, span: &Range<u64>, counters: &Counters) -> Result<Bytes> {
     let length = usize::try_from(span.end - span.start).unwrap_or(usize::MAX);
     let url = || file.path.to_string_lossy();
     let mut buffer = Vec::new();

@@ -6,7 +6,10 @@
 //!
 //! The kernel writes into a buffer from submission until completion. The invariant: a buffer in flight belongs to
 //! the ring thread, which frees it only after its completion and leaks it when it must end before.
-#![expect(unsafe_code, reason = "io_uring and cachestat take raw pointers, and no safe interface to them exists")]
+#![expect(
+    unsafe_code,
+    reason = "io_uring and cachestat take raw pointers, and no safe interface to them exists"
+)]
 
 use super::files::OpenFile;
 use super::stats::Counters;
@@ -99,7 +102,11 @@ struct Flight {
 }
 
 impl Flight {
-    fn new(file: Arc<OpenFile>, span: Range<u64>, answer: oneshot::Sender<Result<Bytes, Failure>>) -> Option<Self> {
+    fn new(
+        file: Arc<OpenFile>,
+        span: Range<u64>,
+        answer: oneshot::Sender<Result<Bytes, Failure>>,
+    ) -> Option<Self> {
         let end = span.end.checked_next_multiple_of(BLOCK)?;
         let buffer = AlignedBuffer::new(usize::try_from(end - align_down(span.start)).ok()?)?;
         Some(Self { file, span, buffer, again: 0, answer })
@@ -150,7 +157,8 @@ impl RingThread {
             }
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
                 Err(error) => {
                     tracing::warn!(%error, "direct reads end: the ring does not take submissions");
                     return;
@@ -176,7 +184,8 @@ impl RingThread {
                 continue;
             }
             let Some(mut flight) = self.waiting.pop_front() else { return };
-            let Some(direct) = (!flight.answer.is_canceled()).then(|| flight.file.direct(&self.counters)).flatten()
+            let Some(direct) =
+                (!flight.answer.is_canceled()).then(|| flight.file.direct(&self.counters)).flatten()
             else {
                 let _ = flight.answer.send(Err(Failure::Refused));
                 continue;
@@ -187,7 +196,8 @@ impl RingThread {
             let fd = types::Fd(direct.as_raw_fd());
             // SAFETY: `filled` stays within the allocation: `land` adds only what the kernel wrote into it.
             let target = unsafe { flight.buffer.start.as_ptr().add(filled) };
-            let entry = opcode::Read::new(fd, target, length as u32).offset(offset).build().user_data(number as u64);
+            let entry =
+                opcode::Read::new(fd, target, length as u32).offset(offset).build().user_data(number as u64);
             // SAFETY: the descriptor and the buffer belong to the flight, which stays in `flights` until this
             // entry completes (or is leaked by `drop`), and `length` bytes from `target` are inside the buffer.
             if unsafe { self.ring.submission().push(&entry) }.is_err() {
@@ -220,7 +230,9 @@ impl RingThread {
                 Failure::Failed(fault::shortened(&url(), end.max(flight.span.start), flight.span.end - end))
             }
             _ => match -result {
-                libc::EINTR | libc::EAGAIN if flight.again < AGAIN_LIMIT => return self.waiting.push_front(flight),
+                libc::EINTR | libc::EAGAIN if flight.again < AGAIN_LIMIT => {
+                    return self.waiting.push_front(flight);
+                }
                 libc::EINTR | libc::EAGAIN | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM => {
                     Failure::Refused
                 }
@@ -255,7 +267,8 @@ struct AlignedBuffer {
 impl AlignedBuffer {
     /// `None` when there is no memory.
     fn new(length: usize) -> Option<Self> {
-        let layout = Layout::from_size_align(length, BLOCK as usize).ok().filter(|layout| layout.size() > 0)?;
+        let layout =
+            Layout::from_size_align(length, BLOCK as usize).ok().filter(|layout| layout.size() > 0)?;
         // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { alloc(layout) })?;
         Some(Self { start, layout, filled: 0 })
@@ -290,8 +303,9 @@ pub(super) fn cached_bytes(file: &File, span: &Range<u64>) -> io::Result<u64> {
     // Pages in the cache, dirty, under write-back, evicted, evicted a short while ago.
     let mut counts = [0u64; 5];
     // SAFETY: both arrays have the layout of the kernel's structs, which are two and five `u64`, and live on.
-    let code =
-        unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0 as libc::c_uint) };
+    let code = unsafe {
+        libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0 as libc::c_uint)
+    };
     if code != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What tells one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Version {
+pub(crate) struct Version {
     pub(super) device: u64,
     pub(super) inode: u64,
-    pub(super) size: u64,
+    pub(crate) size: u64,
     pub(super) stamp: u64,
 }
 
 impl Version {
-    pub(super) fn of(meta: &Metadata) -> Self {
+    pub(crate) fn of(meta: &Metadata) -> Self {
         Self { device: meta.dev(), inode: meta.ino(), size: meta.size(), stamp: stamp(meta) }
     }
 }
@@ -36,22 +36,29 @@ pub(super) fn stamp(meta: &Metadata) -> u64 {
 
 /// An open regular file.
 #[derive(Debug)]
-pub(super) struct OpenFile {
+pub(crate) struct OpenFile {
     pub(super) file: File,
     pub(super) path: PathBuf,
     /// As of the moment it was opened.
-    pub(super) version: Version,
+    pub(crate) version: Version,
     /// The same file opened past the page cache; `None` inside when that was refused.
     direct: OnceLock<Option<File>>,
 }
 
 impl OpenFile {
+    /// A file under the name that messages shall use, which need not be its own.
+    pub(crate) fn named(file: File, path: PathBuf) -> std::io::Result<Self> {
+        let version = Version::of(&file.metadata()?);
+        Ok(Self { file, path, version, direct: OnceLock::new() })
+    }
+
     /// The descriptor for direct reads, opened on first use. Gives `None` when the file system refuses it, or when
     /// the name has come to mean another file in between.
     pub(super) fn direct(&self, counters: &Counters) -> Option<&File> {
         let open = || {
             counters.opens.fetch_add(1, Relaxed);
-            let file = open_options().custom_flags(libc::O_DIRECT | libc::O_NONBLOCK).open(&self.path).ok()?;
+            let file =
+                open_options().custom_flags(libc::O_DIRECT | libc::O_NONBLOCK).open(&self.path).ok()?;
             let found = Version::of(&file.metadata().ok()?);
             (found.device == self.version.device && found.inode == self.version.inode).then_some(file)
         };
@@ -112,9 +119,9 @@ impl Files {
     fn open(&self, key: &str, path: &Path, counters: &Counters) -> Result<Arc<OpenFile>> {
         let file = open_regular(path)?;
         counters.opens.fetch_add(1, Relaxed);
-        let meta = file.metadata().map_err(|error| fault::system("look at", &path.to_string_lossy(), None, error))?;
-        let version = Version::of(&meta);
-        let file = Arc::new(OpenFile { file, path: path.to_owned(), version, direct: OnceLock::new() });
+        let named = OpenFile::named(file, path.to_owned());
+        let file =
+            Arc::new(named.map_err(|error| fault::system("look at", &path.to_string_lossy(), None, error))?);
         if self.limit > 0 {
             self.lock().keep(key, Arc::clone(&file), self.limit);
         }

@@ -38,6 +38,13 @@ struct Entry {
     name: String,
 }
 
+impl Directory {
+    /// One that is passed through on the way to where the walk begins.
+    fn above(key: String, meta: &Metadata) -> Self {
+        Self { key, id: (meta.dev(), meta.ino()), entries: Vec::new().into_iter() }
+    }
+}
+
 impl Walk {
     pub(super) fn new(root: PathBuf, prefix: &str) -> Self {
         Self { root, prefix: prefix.to_owned(), started: false, open: Vec::new() }
@@ -59,7 +66,8 @@ impl Walk {
                 continue;
             };
             let key = format!("{}{}", directory.key, entry.name);
-            let wanted = key.starts_with(&self.prefix) || (key.ends_with('/') && self.prefix.starts_with(&key));
+            let wanted =
+                key.starts_with(&self.prefix) || (key.ends_with('/') && self.prefix.starts_with(&key));
             if !wanted {
                 continue;
             }
@@ -77,7 +85,9 @@ impl Walk {
     /// Begins in the deepest directory that the prefix names, so that its neighbours are not even listed.
     fn start(&mut self) -> Result<()> {
         let Some(meta) = look(&self.root)? else {
-            return Err(fault::missing("list", &self.root.to_string_lossy()).with_hint("check the dataset's path"));
+            return Err(
+                fault::missing("list", &self.root.to_string_lossy()).with_hint("check the dataset's path")
+            );
         };
         let directory = self.prefix.rfind('/').map_or("", |end| &self.prefix[..end]);
         if directory.is_empty() && !self.prefix.starts_with('/') {
@@ -87,6 +97,14 @@ impl Walk {
         // No key begins with such a prefix, so there is nothing to list, and nothing outside is looked at.
         if crate::key::check(directory).is_err() {
             return Ok(());
+        }
+        // The directories above count as open, with nothing left in them, so that links back to them are known.
+        self.open.push(Directory::above(String::new(), &meta));
+        for (end, _) in directory.match_indices('/') {
+            match look(&self.root.join(&directory[..end]))? {
+                Some(meta) => self.open.push(Directory::above(format!("{}/", &directory[..end]), &meta)),
+                None => return Ok(()),
+            }
         }
         let path = self.root.join(directory);
         match look(&path)? {
@@ -144,7 +162,8 @@ fn look(path: &Path) -> Result<Option<Metadata>> {
 }
 
 fn gone(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) || error.raw_os_error() == Some(libc::ELOOP)
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || error.raw_os_error() == Some(libc::ELOOP)
 }
 
 fn not_a_key(path: &Path) -> Error {

@@ -1,5 +1,8 @@
 //! A whole file mapped into memory, read only: how manifests are opened without reading them.
-#![expect(unsafe_code, reason = "a mapping is sound only while the file keeps its length, which no type can promise")]
+#![expect(
+    unsafe_code,
+    reason = "a mapping is sound only while the file keeps its length, which no type can promise"
+)]
 
 use super::files::open_regular;
 use crate::fault;
@@ -58,7 +61,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("empty"), "").unwrap();
         assert!(map_file(dir.path().join("empty")).unwrap().as_ref().is_empty());
-        for (path, kind) in [(dir.path().to_owned(), ErrorKind::NotFound), ("/dev/zero".into(), ErrorKind::NotFound)] {
+        for (path, kind) in
+            [(dir.path().to_owned(), ErrorKind::NotFound), ("/dev/zero".into(), ErrorKind::NotFound)]
+        {
             assert_eq!(map_file(path).unwrap_err().kind(), kind);
         }
         assert_eq!(map_file(dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);

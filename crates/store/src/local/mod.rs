@@ -4,14 +4,14 @@
 //! ([`pool`]), so it runs under any executor. Bytes come through the page cache or past it ([`read`]); listing and
 //! writing have a file each, and so has mapping a whole file into memory ([`map`]). Symlinks are followed, also out of the root: whoever may place links in the tree is trusted.
 
-mod buffered;
+pub(crate) mod buffered;
 mod direct;
-mod files;
+pub(crate) mod files;
 mod list;
 pub mod map;
 pub(crate) mod pool;
 mod read;
-mod stats;
+pub(crate) mod stats;
 mod write;
 
 pub use read::ReadMode;
@@ -100,7 +100,10 @@ impl LocalStore {
         self.inner.counters.snapshot()
     }
 
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T> + Send + 'static) -> Result<T> {
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let inner = Arc::clone(&self.inner);
         self.inner.pool.run(move || work(&inner)).await
     }
@@ -148,7 +151,9 @@ impl Store for LocalStore {
             });
             match step.await {
                 Ok((found, _)) if found.is_empty() => None,
-                Ok((found, walk)) => Some((stream::iter(found.into_iter().map(Ok)).left_stream(), Some(walk))),
+                Ok((found, walk)) => {
+                    Some((stream::iter(found.into_iter().map(Ok)).left_stream(), Some(walk)))
+                }
                 Err(error) => Some((stream::iter([Err(error)]).right_stream(), None)),
             }
         })

@@ -71,7 +71,10 @@ impl Direct {
 
     fn refuse(&self, device: u64) {
         if self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(device) {
-            tracing::debug!(device, "direct reads are refused on this device, reading through the page cache");
+            tracing::debug!(
+                device,
+                "direct reads are refused on this device, reading through the page cache"
+            );
         }
     }
 
@@ -89,7 +92,12 @@ impl Direct {
         let step = self.probes.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let offset = span.start + step % (span.end - span.start);
         let mut byte = [0];
-        let read = rustix::io::preadv2(&file.file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT);
+        let read = rustix::io::preadv2(
+            &file.file,
+            &mut [IoSliceMut::new(&mut byte)],
+            offset,
+            ReadWriteFlags::NOWAIT,
+        );
         matches!(read, Err(Errno::AGAIN))
     }
 }
@@ -170,7 +178,8 @@ impl Inner {
     fn read_warm(&self, key: &str, wanted: &Wanted) -> Result<Reading> {
         let (file, parts) = self.open(key, wanted)?;
         let answer = vec![Bytes::new(); parts.len()];
-        let (cold, warm) = buffered::spans(&parts).into_iter().partition(|span| self.goes_direct(&file, &span.bytes));
+        let (cold, warm) =
+            buffered::spans(&parts).into_iter().partition(|span| self.goes_direct(&file, &span.bytes));
         let mut reading = Reading { file, parts, answer, cold };
         self.read_buffered(key, &mut reading, warm)?;
         Ok(reading)

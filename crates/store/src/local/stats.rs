@@ -29,7 +29,7 @@ impl LocalStats {
 
 /// The counters behind [`LocalStats`].
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     pub(super) requests: AtomicU64,
     pub(super) syscalls: AtomicU64,
     pub(super) bytes: AtomicU64,

@@ -1,0 +1,335 @@
+//! Makes requests again that may work the next time, with growing pauses, and gives up honestly.
+//!
+//! Only errors of transient kinds and requests without an answer are tried again. Pauses double from the first to
+//! the longest and are cut by a seeded draw, so that many clients do not come back at the same moment. Every method
+//! of [`Store`] may be repeated: reads have no effect and a write puts the whole object in place.
+
+use crate::{ByteRange, ObjectMeta, Store, fault};
+use bytes::Bytes;
+use forebay_core::rng::{Rng, fold};
+use forebay_core::{Error, Result};
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, BoxStream, StreamExt};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How often, how long, and with what pauses.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryOptions {
+    /// Tries of one request, the first one included; 0 counts as 1.
+    pub tries: u32,
+    /// Pause after the first try; every further one is twice as long.
+    pub first_pause: Duration,
+    /// No pause is longer.
+    pub longest_pause: Duration,
+    /// A try without an answer after this time counts as failed. Raise it for large objects on slow links.
+    pub request_timeout: Duration,
+    /// A request is given up after this time, pauses included. For a listing it runs from one object to the next.
+    pub deadline: Duration,
+    /// Of the draws that shorten pauses.
+    pub seed: u64,
+}
+
+impl Default for RetryOptions {
+    fn default() -> Self {
+        Self {
+            tries: 5,
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(60),
+            deadline: Duration::from_secs(180),
+            seed: 0,
+        }
+    }
+}
+
+/// A store whose passing faults are not seen.
+#[derive(Debug)]
+pub struct RetryStore {
+    inner: Arc<dyn Store>,
+    options: RetryOptions,
+    requests: AtomicU64,
+    retries: AtomicU64,
+}
+
+/// The tries of one request.
+struct Tries<'a> {
+    store: &'a RetryStore,
+    number: u64,
+    made: u32,
+    began: Instant,
+}
+
+impl RetryStore {
+    /// Repeats requests to `inner`.
+    pub fn new(inner: Arc<dyn Store>, options: RetryOptions) -> Self {
+        Self { inner, options, requests: AtomicU64::new(0), retries: AtomicU64::new(0) }
+    }
+
+    /// How many tries were made beyond the first ones.
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Relaxed)
+    }
+
+    fn tries(&self) -> Tries<'_> {
+        let number = self.requests.fetch_add(1, Relaxed);
+        Tries { store: self, number, made: 0, began: Instant::now() }
+    }
+
+    async fn repeat<'a, T>(
+        &'a self,
+        doing: &str,
+        key: &str,
+        request: impl Fn() -> BoxFuture<'a, Result<T>> + Send + Sync,
+    ) -> Result<T> {
+        let mut tries = self.tries();
+        loop {
+            match tries.attempt(doing, key, request()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => tries.pause(error, doing, key).await?,
+            }
+        }
+    }
+}
+
+impl Tries<'_> {
+    /// One try, bounded by its own time and what is left until the deadline.
+    async fn attempt<T>(
+        &mut self,
+        doing: &str,
+        key: &str,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.made += 1;
+        let options = &self.store.options;
+        let left = options.deadline.saturating_sub(self.began.elapsed());
+        let limit = options.request_timeout.min(left);
+        timeout(limit, request).await.unwrap_or_else(|_| {
+            let url = self.store.inner.url(key);
+            let why = format!("{doing} `{url}`: no answer in {:.1} s", limit.as_secs_f64());
+            Err(Error::unavailable(why).with_facts(fault::facts(&url, None)))
+        })
+    }
+
+    /// Waits before the next try, or gives the error back with tries and time when there is to be none.
+    async fn pause(&self, error: Error, doing: &str, key: &str) -> Result<()> {
+        if !error.kind().is_transient() {
+            return Err(error);
+        }
+        let options = &self.store.options;
+        let doubled = options.first_pause.saturating_mul(1u32.checked_shl(self.made - 1).unwrap_or(u32::MAX));
+        let draw = Rng::keyed(fold(&[options.seed, self.number]), u64::from(self.made), 0).uniform(0.5, 1.0);
+        let pause = doubled.min(options.longest_pause).mul_f64(draw);
+        let elapsed = self.began.elapsed();
+        if self.made >= options.tries.max(1) || elapsed + pause >= options.deadline {
+            let (url, facts) = (self.store.inner.url(key), error.facts().clone());
+            let (tries, seconds) = (self.made, elapsed.as_secs_f64());
+            let plural = if tries == 1 { "try" } else { "tries" };
+            return Err(Error::new(
+                error.kind(),
+                format!("{doing} `{url}`: gave up after {tries} {plural} in {seconds:.1} s"),
+            )
+            .with_source(error)
+            .with_facts(facts)
+            .with_facts(fault::facts(&url, None)));
+        }
+        tracing::debug!(%error, tries = self.made, "request is tried again");
+        sleep(pause).await;
+        self.store.retries.fetch_add(1, Relaxed);
+        Ok(())
+    }
+}
+
+impl Store for RetryStore {
+    fn url(&self, key: &str) -> String {
+        self.inner.url(key)
+    }
+
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta>> {
+        self.repeat("look at", key, || self.inner.head(key)).boxed()
+    }
+
+    fn read<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<Bytes>> {
+        self.repeat("read", key, move || self.inner.read(key, range)).boxed()
+    }
+
+    fn read_parts<'a>(&'a self, key: &'a str, parts: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+        self.repeat("read", key, || self.inner.read_parts(key, parts)).boxed()
+    }
+
+    /// A listing that breaks off is begun again and goes on after the last object seen: keys come in order.
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
+        let listing = Listing { items: self.inner.list(prefix), last: None, tries: self.tries() };
+        stream::unfold(Some(listing), move |listing| async move {
+            let mut listing = listing?;
+            // How long the caller thought about the last object does not count.
+            listing.tries.began = Instant::now();
+            loop {
+                let Listing { items, last, tries } = &mut listing;
+                let next = async { items.next().await.transpose() };
+                match tries.attempt("list", prefix, next).await {
+                    Ok(None) => return None,
+                    Ok(Some(meta)) if last.as_ref().is_some_and(|last| meta.key <= *last) => {
+                        // Seen before the break. Passing it costs no try, since it is no progress either.
+                        tries.made -= 1;
+                    }
+                    Ok(Some(meta)) => {
+                        *last = Some(meta.key.clone());
+                        *tries = self.tries();
+                        return Some((Ok(meta), Some(listing)));
+                    }
+                    Err(error) => match tries.pause(error, "list", prefix).await {
+                        Ok(()) => *items = self.inner.list(prefix),
+                        Err(error) => return Some((Err(error), None)),
+                    },
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
+        self.repeat("write", key, move || self.inner.write(key, bytes.clone())).boxed()
+    }
+}
+
+/// A listing under way.
+struct Listing<'a> {
+    items: BoxStream<'a, Result<ObjectMeta>>,
+    last: Option<String>,
+    tries: Tries<'a>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flaky::{Fault, FlakyStore, When};
+    use crate::{CountingStore, MemoryStore};
+    use forebay_core::ErrorKind;
+
+    const FAIL: Fault = Fault::Fail(ErrorKind::Unavailable);
+
+    fn memory(objects: usize) -> Arc<dyn Store> {
+        let memory = MemoryStore::new();
+        for number in 0..objects {
+            memory.insert(format!("{number:03}"), vec![number as u8; 100]).unwrap();
+        }
+        Arc::new(memory)
+    }
+
+    fn options() -> RetryOptions {
+        let request_timeout = Duration::from_secs(5);
+        RetryOptions {
+            tries: 4,
+            request_timeout,
+            deadline: Duration::from_secs(60),
+            ..RetryOptions::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn p013_a_store_that_fails_each_object_once_is_read_with_two_tries_per_object() {
+        let flaky = FlakyStore::new(memory(100), 1).with(When::FirstOfKey(1), FAIL);
+        let counting = Arc::new(CountingStore::new(Arc::new(flaky)));
+        let store = RetryStore::new(Arc::clone(&counting) as Arc<dyn Store>, options());
+        for number in 0..100u8 {
+            let bytes = store.read(&format!("{number:03}"), ByteRange::Full).await.unwrap();
+            assert_eq!(bytes, vec![number; 100]);
+        }
+        let counts = counting.counts();
+        assert_eq!((counts.reads, counts.failures, store.retries()), (200, 100, 100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn p013_a_hung_request_is_an_error_with_tries_and_time_that_names_the_object() {
+        let began = Instant::now();
+        let hanging = FlakyStore::new(memory(1), 1).with(When::Always, Fault::Hang);
+        let store = RetryStore::new(Arc::new(hanging), RetryOptions { tries: 1, ..options() });
+        let error = store.read("000", (3..5).into()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.message(), "read `memory:000`: gave up after 1 try in 5.0 s");
+        assert_eq!(error.facts().object.as_deref(), Some("memory:000"));
+        assert!(began.elapsed() < Duration::from_secs(6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tries_and_deadline_both_end_a_request() {
+        for (tries, deadline, expected) in [(3, 60, 3), (1000, 12, 3)] {
+            let hanging = Arc::new(FlakyStore::new(memory(1), 1).with(When::Always, Fault::Hang));
+            let options = RetryOptions { tries, deadline: Duration::from_secs(deadline), ..options() };
+            let store = RetryStore::new(Arc::clone(&hanging) as Arc<dyn Store>, options);
+            let began = Instant::now();
+            store.read("000", ByteRange::Full).await.unwrap_err();
+            assert_eq!(hanging.requests(), expected);
+            assert!(began.elapsed() <= Duration::from_secs(deadline.min(16)), "{:?}", began.elapsed());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_transient_errors_are_tried_again() {
+        for kind in ErrorKind::ALL {
+            let flaky = Arc::new(FlakyStore::new(memory(1), 1).with(When::Always, Fault::Fail(kind)));
+            let store = RetryStore::new(Arc::clone(&flaky) as Arc<dyn Store>, options());
+            assert_eq!(store.head("000").await.unwrap_err().kind(), kind);
+            assert_eq!(flaky.requests(), if kind.is_transient() { 4 } else { 1 }, "{kind:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_double_up_to_the_longest_and_are_the_same_in_every_run() {
+        let took = || async {
+            let flaky = FlakyStore::new(memory(1), 1).with(When::Always, FAIL);
+            let (first_pause, longest_pause) = (Duration::from_secs(1), Duration::from_secs(4));
+            let options = RetryOptions { tries: 6, first_pause, longest_pause, ..options() };
+            let began = Instant::now();
+            RetryStore::new(Arc::new(flaky), options).head("000").await.unwrap_err();
+            began.elapsed()
+        };
+        // 1 + 2 + 4 + 4 + 4 seconds, each cut by up to a half.
+        let first = took().await;
+        assert!((7.5..15.0).contains(&first.as_secs_f64()), "{first:?}");
+        assert_eq!(first, took().await);
+    }
+
+    /// Breaks off the first listings after three objects.
+    #[derive(Debug)]
+    struct Breaking(Arc<dyn Store>, AtomicU64);
+
+    impl Store for Breaking {
+        fn url(&self, key: &str) -> String {
+            self.0.url(key)
+        }
+        fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta>> {
+            self.0.head(key)
+        }
+        fn read<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<Bytes>> {
+            self.0.read(key, range)
+        }
+        fn read_parts<'a>(
+            &'a self,
+            key: &'a str,
+            parts: &'a [Range<u64>],
+        ) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+            self.0.read_parts(key, parts)
+        }
+        fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
+            let good = 3 * (self.1.fetch_add(1, Relaxed) as usize + 1);
+            let broken = stream::iter([Err(Error::unavailable("the line broke"))]);
+            self.0.list(prefix).take(good).chain(broken).take(10).boxed()
+        }
+        fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
+            self.0.write(key, bytes)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listing_that_breaks_off_goes_on_where_it_was() {
+        let store = RetryStore::new(Arc::new(Breaking(memory(10), AtomicU64::new(0))), options());
+        let keys: Vec<_> = store.list("").map(|meta| meta.unwrap().key).collect().await;
+        assert_eq!(keys, (0..10).map(|number| format!("{number:03}")).collect::<Vec<_>>());
+        assert_eq!(store.retries(), 3);
+    }
+}
