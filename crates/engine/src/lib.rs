@@ -1,3 +1,25 @@
 //! One process: sources, fetch, prepare, deliver, meter.
+//!
+//! A [`source`] turns folders and shards into a manifest and a store. A [`Loader`] then runs the data path: the
+//! fetcher ([`fetch`](crate)) walks the plan ahead of the consumer and brings payloads within a byte [`budget`],
+//! preparing threads write samples into rows of open batches, and the board hands over batches in order. Decisions
+//! (order, portion, cursor, which reads) are `forebay-core`'s; sockets live in no module here.
 
+mod batch;
+mod board;
+pub mod budget;
+mod config;
+mod fetch;
+mod inputs;
+mod loader;
+pub mod memory;
+mod meter;
+mod prepare;
+mod session;
 pub mod shard;
+pub mod source;
+
+pub use batch::{Batch, Fault};
+pub use config::{DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError, ThreadInit, available_threads};
+pub use loader::{Loader, Next};
+pub use meter::{Meter, Stats};

@@ -1,0 +1,157 @@
+//! [`Dataset`]: a manifest together with the store that its locations point into.
+
+use super::options::SourceKind;
+use bytes::Bytes;
+use forebay_core::manifest::{FieldKind, Location, Manifest};
+use forebay_core::{Error, Facts, Result, SampleId};
+use forebay_store::{ByteRange, Store};
+use std::sync::Arc;
+
+/// A field of a sample, read whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldValue {
+    /// The payload as stored, still encoded.
+    Payload(Bytes),
+    /// An integer that the manifest holds.
+    Int(i64),
+}
+
+/// A versioned set of samples that can be read. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    manifest: Manifest,
+    store: Arc<dyn Store>,
+    url: String,
+    kind: SourceKind,
+    class_names: Option<Vec<String>>,
+    notes: Vec<String>,
+}
+
+impl Dataset {
+    /// A dataset from a manifest and the store it was built over. `url` names it in messages.
+    pub fn new(manifest: Manifest, store: Arc<dyn Store>, url: impl Into<String>) -> Result<Self> {
+        Self::with_notes(manifest, store, url.into(), Vec::new())
+    }
+
+    pub(super) fn with_notes(
+        manifest: Manifest,
+        store: Arc<dyn Store>,
+        url: String,
+        notes: Vec<String>,
+    ) -> Result<Self> {
+        let kind = manifest.meta().get("kind").and_then(|kind| kind.as_str());
+        let kind = kind.and_then(SourceKind::from_name).ok_or_else(|| {
+            Error::corrupt(format!("open dataset `{url}`: its manifest does not say how the dataset is stored"))
+        })?;
+        let class_names = manifest.meta().get("class_names").and_then(|names| {
+            names.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
+        });
+        Ok(Self { inner: Arc::new(Inner { manifest, store, url, kind, class_names, notes }) })
+    }
+
+    /// Which samples there are and where each lies.
+    pub fn manifest(&self) -> &Manifest {
+        &self.inner.manifest
+    }
+
+    /// The store that the manifest's objects are keys of.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// The dataset's name in messages: the spec as given.
+    pub fn url(&self) -> &str {
+        &self.inner.url
+    }
+
+    /// Names of the classes in the order of their numbers, when the source has names.
+    pub fn class_names(&self) -> Option<&[String]> {
+        self.inner.class_names.as_deref()
+    }
+
+    /// How it is stored.
+    pub fn kind(&self) -> SourceKind {
+        self.inner.kind
+    }
+
+    /// What happened while opening that the user may want to know, for example that the manifest was stale.
+    pub fn notes(&self) -> &[String] {
+        &self.inner.notes
+    }
+
+    /// A part of one payload. The range counts from the payload's first byte and may not leave it.
+    pub async fn read_field(&self, sample: SampleId, field: usize, range: ByteRange) -> Result<Bytes> {
+        let manifest = self.manifest();
+        let Some(info) = manifest.fields().get(field) else {
+            let have = manifest.fields().len();
+            return Err(Error::invalid_config(format!("read field {field} of sample {sample}: there are {have}")));
+        };
+        let Some(location) = manifest.location(sample, field) else {
+            return Err(self.missing(sample, field));
+        };
+        let object = manifest.object(location.object);
+        let facts = Facts {
+            sample_id: Some(sample),
+            key: Some(manifest.key(sample)),
+            object: Some(self.store().url(&object.key)),
+            offset: Some(location.offset),
+            field: Some(info.name.clone()),
+            ..Facts::default()
+        };
+        let doing = |error: Error| {
+            let what = format!("read field `{}` of sample `{}`", info.name, manifest.key(sample));
+            error.while_doing(what).with_facts(facts.clone())
+        };
+        let wanted = inside(location, range).map_err(doing)?;
+        self.store().read(&object.key, wanted).await.map_err(doing)
+    }
+
+    /// Every field of one sample, in the manifest's order.
+    pub async fn read_sample(&self, sample: SampleId) -> Result<Vec<(String, FieldValue)>> {
+        let manifest = self.manifest();
+        if sample.0 >= manifest.len() {
+            let message = format!("read sample {sample} of `{}`: it has {} samples", self.url(), manifest.len());
+            return Err(Error::not_found(message));
+        }
+        let mut values = Vec::new();
+        for (field, info) in manifest.fields().iter().enumerate() {
+            let value = match info.kind {
+                FieldKind::Int => manifest.int(sample, field).map(FieldValue::Int),
+                FieldKind::Payload if manifest.location(sample, field).is_some() => {
+                    Some(FieldValue::Payload(self.read_field(sample, field, ByteRange::Full).await?))
+                }
+                FieldKind::Payload => None,
+            };
+            values.extend(value.map(|value| (info.name.clone(), value)));
+        }
+        Ok(values)
+    }
+
+    fn missing(&self, sample: SampleId, field: usize) -> Error {
+        let manifest = self.manifest();
+        let info = &manifest.fields()[field];
+        if sample.0 >= manifest.len() {
+            let message = format!("read sample {sample} of `{}`: it has {} samples", self.url(), manifest.len());
+            return Error::not_found(message);
+        }
+        let why = match info.kind {
+            FieldKind::Int => "it is a number in the manifest and has no bytes",
+            FieldKind::Payload => "this sample has no such field",
+        };
+        let (key, name) = (manifest.key(sample), &info.name);
+        let facts =
+            Facts { sample_id: Some(sample), key: Some(key.clone()), field: Some(name.clone()), ..Facts::default() };
+        Error::not_found(format!("read field `{name}` of sample `{key}`: {why}")).with_facts(facts)
+    }
+}
+
+/// The range of the object that a range of the payload means.
+fn inside(location: Location, range: ByteRange) -> Result<ByteRange> {
+    let range = range.resolve(location.length)?;
+    Ok(ByteRange::from(location.offset + range.start..location.offset + range.end))
+}

@@ -1,0 +1,261 @@
+//! What a spec means: which store, which keys, patterns or folder. Pure but for asking whether a path is a folder.
+//!
+//! Nothing here runs a command: `pipe:` specs are refused by name.
+
+use super::options::OpenOptions;
+use forebay_core::spec::Pattern;
+use forebay_core::{Error, Result};
+use std::path::{Component, Path, PathBuf};
+
+/// One thing that a spec names inside a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// An object.
+    Key(String),
+    /// Objects whose keys match.
+    Pattern(String),
+    /// Everything below: empty, or a prefix that ends with `/`.
+    Folder(String),
+}
+
+/// Local items below their common folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Located {
+    pub(super) root: PathBuf,
+    pub(super) items: Vec<Item>,
+}
+
+/// The parts of a spec with braces, `::` and variables replaced.
+pub(super) fn expand(spec: &[String], options: &OpenOptions) -> Result<Vec<Pattern>> {
+    let mut parts = Vec::new();
+    for text in spec {
+        refuse_command(text)?;
+        parts.extend(forebay_core::spec::expand(text, &|name| options.variable(name))?);
+    }
+    if parts.is_empty() {
+        return Err(Error::invalid_config("open dataset: the spec names nothing")
+            .with_hint("give a folder, shards such as `train-{000..146}.tar`, or a manifest `x.fbm`"));
+    }
+    for part in &parts {
+        refuse_command(&part.text)?;
+    }
+    Ok(parts)
+}
+
+/// Paths and `file:` URLs, as keys below their common folder.
+pub(super) fn locate_local(parts: &[Pattern]) -> Result<Located> {
+    let found = parts.iter().map(Found::new).collect::<Result<Vec<_>>>()?;
+    if let [Found { path, folder: true, .. }] = found.as_slice() {
+        return Ok(Located { root: path.clone(), items: vec![Item::Folder(String::new())] });
+    }
+    let bases: Vec<PathBuf> = found.iter().map(Found::literal_base).collect();
+    let root = common_folder(&bases);
+    let items = found.iter().map(|found| found.item(&root)).collect::<Result<_>>()?;
+    Ok(Located { items, root })
+}
+
+/// Keys, patterns and prefixes of a store that the caller brought.
+pub(super) fn locate_keys(parts: &[Pattern]) -> Vec<Item> {
+    let locate = |part: &Pattern| {
+        let text = part.text.trim_start_matches("./");
+        if part.is_glob {
+            Item::Pattern(text.into())
+        } else if shard_name(text).is_some() {
+            Item::Key(text.into())
+        } else {
+            Item::Folder(folder_prefix(text.trim_end_matches('/').trim_start_matches('.')))
+        }
+    };
+    parts.iter().map(locate).collect()
+}
+
+/// The part of a glob before its first special character: what listing can start from.
+pub(super) fn literal_prefix(glob: &str) -> &str {
+    &glob[..glob.find(SPECIAL).unwrap_or(glob.len())]
+}
+
+/// Whether a name is that of a shard, and whether the shard is compressed.
+pub(super) fn shard_name(key: &str) -> Option<bool> {
+    let key = key.to_ascii_lowercase();
+    if key.ends_with(".tar") {
+        Some(false)
+    } else if key.ends_with(".tar.gz") || key.ends_with(".tgz") {
+        Some(true)
+    } else {
+        None
+    }
+}
+
+/// Whether a key is hidden or unfinished: some part begins with a dot, or its name is that of a temporary file.
+pub(super) fn is_hidden(key: &str) -> bool {
+    key.split('/').any(|part| part.starts_with('.')) || [".tmp", ".part", "~"].iter().any(|end| key.ends_with(end))
+}
+
+/// What makes a part of a glob more than a name; the backslash takes the meaning from the others.
+const SPECIAL: [char; 4] = ['*', '?', '[', '\\'];
+
+/// A local part and what is there.
+struct Found {
+    path: PathBuf,
+    folder: bool,
+    /// Still a glob: a path that exists as it is written is meant as it is written.
+    glob: bool,
+}
+
+impl Found {
+    fn new(part: &Pattern) -> Result<Self> {
+        let path = local_path(&part.text)?;
+        let path = std::path::absolute(&path).map_err(|e| Error::io(format!("open dataset `{}`", part.text), e))?;
+        let path = normal(&path);
+        Ok(Self { folder: path.is_dir(), glob: part.is_glob && !path.exists(), path })
+    }
+
+    /// The folder above the first part that is a pattern; the parent of a plain file; a folder itself.
+    fn literal_base(&self) -> PathBuf {
+        let mut base = PathBuf::new();
+        for part in self.path.components() {
+            if self.glob && part.as_os_str().to_string_lossy().contains(SPECIAL) {
+                return base;
+            }
+            base.push(part);
+        }
+        if !self.folder {
+            base.pop();
+        }
+        base
+    }
+
+    fn item(&self, root: &Path) -> Result<Item> {
+        let key = self.path.strip_prefix(root).unwrap_or(&self.path).to_str().ok_or_else(|| {
+            Error::invalid_config(format!("open dataset `{}`: the path is not UTF-8", self.path.display()))
+        })?;
+        Ok(match (self.folder, self.glob) {
+            (true, _) => Item::Folder(folder_prefix(key)),
+            (false, true) => Item::Pattern(key.into()),
+            (false, false) => Item::Key(key.into()),
+        })
+    }
+}
+
+fn folder_prefix(key: &str) -> String {
+    if key.is_empty() { String::new() } else { format!("{key}/") }
+}
+
+fn refuse_command(text: &str) -> Result<()> {
+    if text.trim_start().to_ascii_lowercase().starts_with("pipe:") || text.trim_end().ends_with('|') {
+        let message = format!("open dataset `{text}`: commands in specs are never run");
+        return Err(Error::unsupported(message).with_hint("fetch the shards first, then name them by path"));
+    }
+    Ok(())
+}
+
+fn local_path(part: &str) -> Result<PathBuf> {
+    let Some((scheme, rest)) = part.split_once("://") else { return Ok(PathBuf::from(part)) };
+    if !scheme.eq_ignore_ascii_case("file") {
+        let message = format!("open dataset `{part}`: stores of scheme `{scheme}://` are not offered");
+        return Err(Error::unsupported(message).with_hint("offered are paths, `file://` and `synthetic://`"));
+    }
+    let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
+    if !path.starts_with('/') {
+        return Err(Error::invalid_config(format!("open dataset `{part}`: a `file://` URL names an absolute path"))
+            .with_hint("write `file:///data/train`, or a plain path"));
+    }
+    Ok(PathBuf::from(percent_decoded(path)))
+}
+
+/// `%41` becomes `A`; anything that is not two hex digits stays as it is.
+fn percent_decoded(text: &str) -> String {
+    let (bytes, mut decoded, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        let byte = hex.filter(|_| bytes[at] == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        decoded.push(byte.unwrap_or(bytes[at]));
+        at += if byte.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8(decoded).unwrap_or_else(|_| text.to_string())
+}
+
+/// Takes `.` and `..` out by name, as URLs do. A path through a symlinked folder and back may then differ from the
+/// system's view, which is the price of keys that name one object once.
+fn normal(path: &Path) -> PathBuf {
+    let mut parts = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                parts.pop();
+            }
+            Component::CurDir => {}
+            other => parts.push(other),
+        }
+    }
+    parts
+}
+
+fn common_folder(bases: &[PathBuf]) -> PathBuf {
+    let mut common = bases.first().cloned().unwrap_or_default();
+    for base in bases {
+        while !base.starts_with(&common) {
+            common.pop();
+        }
+    }
+    common
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(parts: &[&str]) -> Vec<Pattern> {
+        let part = |part: &&str| Pattern { text: (*part).into(), is_glob: part.contains(SPECIAL) };
+        parts.iter().map(part).collect()
+    }
+
+    #[test]
+    fn local_specs_share_the_folder_above_them() {
+        let located = locate_local(&parts(&["/no/such/a/x.tar", "file:///no/such/b/y%20z.tar"])).unwrap();
+        assert_eq!(located.root, Path::new("/no/such"));
+        assert_eq!(located.items, [Item::Key("a/x.tar".into()), Item::Key("b/y z.tar".into())]);
+        let located = locate_local(&parts(&["/no/such/../a/t-*.tar"])).unwrap();
+        assert_eq!((located.root.as_path(), located.items), (
+            Path::new("/no/a"),
+            vec![Item::Pattern("t-*.tar".into())]
+        ));
+    }
+
+    #[test]
+    fn a_folder_is_its_own_root_even_when_its_name_looks_like_a_pattern() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("run[1].tar");
+        std::fs::create_dir(&folder).unwrap();
+        let located = locate_local(&parts(&[folder.to_str().unwrap()])).unwrap();
+        assert_eq!((located.root, located.items), (folder, vec![Item::Folder(String::new())]));
+    }
+
+    #[test]
+    fn keys_patterns_and_prefixes_of_any_store_are_told_apart() {
+        let items = locate_keys(&parts(&["a.tar", "t/*.tar", "train", "train/", ".", ""]));
+        let folder = |prefix: &str| Item::Folder(prefix.into());
+        let (key, pattern) = (Item::Key("a.tar".into()), Item::Pattern("t/*.tar".into()));
+        assert_eq!(items, [key, pattern, folder("train/"), folder("train/"), folder(""), folder("")]);
+    }
+
+    #[test]
+    fn p079_commands_and_unknown_schemes_are_refused_by_name() {
+        for command in ["pipe:curl http://x/a.tar", " PIPE:rm -rf /", "cat a.tar |"] {
+            let error = expand(&[command.to_string()], &OpenOptions::default()).unwrap_err();
+            assert!(error.to_string().contains("never run"), "{error}");
+        }
+        let error = locate_local(&parts(&["gs://bucket/a.tar"])).unwrap_err();
+        assert_eq!(error.kind(), forebay_core::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("gs://"));
+        assert!(locate_local(&parts(&["file://relative/a.tar"])).is_err());
+    }
+
+    #[test]
+    fn hidden_and_unfinished_files_are_told() {
+        for hidden in [".a.jpg", "c/.DS_Store", ".git/x.jpg", "a.tar.tmp", "a.jpg~", "x/.tmp-a.tar-12"] {
+            assert!(is_hidden(hidden), "{hidden}");
+        }
+        assert!(!is_hidden("c/a.jpg"));
+    }
+}

@@ -1,0 +1,37 @@
+//! A dataset on a store: where samples are found, how their manifest is built, kept and found to be stale.
+//!
+//! [`open`] turns a spec (`data/train`, `shards/train-{000..146}.tar`, `a.fbm`) into a [`Dataset`]. The kinds have a
+//! file each: [`shards`](self) of tar members, a [`tree`](self) of class folders, a [`table`](self) of files with
+//! labels, [`synthetic`] bytes. Finding what a spec means is `locate`, the cache of manifests is `kept`, checking
+//! every byte is [`verify`]. Fetching for a plan is not here: the engine reads locations from the manifest.
+
+mod dataset;
+mod inventory;
+mod kept;
+mod labels;
+mod locate;
+mod open;
+mod options;
+mod shards;
+pub mod synthetic;
+mod table;
+mod tree;
+pub mod verify;
+
+pub use dataset::{Dataset, FieldValue};
+pub use open::{open, open_with_store};
+pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
+pub use synthetic::{SyntheticPayload, SyntheticSpec, synthetic};
+
+/// Runs `work`, which blocks, on a thread of its own, so that the caller's executor goes on.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> forebay_core::Result<T> {
+    let (sender, receiver) = futures::channel::oneshot::channel();
+    std::thread::Builder::new()
+        .name("forebay-source".into())
+        .spawn(move || {
+            // The receiver is gone when the caller lost interest; then nobody misses the answer.
+            let _ = sender.send(work());
+        })
+        .map_err(|error| forebay_core::Error::io("start a thread", error))?;
+    receiver.await.map_err(|_| forebay_core::Error::internal("work on a source's thread ended without an answer"))
+}

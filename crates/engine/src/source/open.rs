@@ -1,0 +1,237 @@
+//! From a spec to a dataset: find what is there, take the kept manifest if it is still true, build one otherwise.
+
+use super::dataset::Dataset;
+use super::inventory::{self, Inventory};
+use super::kept::{self, Kept};
+use super::labels::{self, MAX_LABEL_BYTES};
+use super::locate::{self, Item};
+use super::options::{OpenOptions, SourceKind};
+use super::synthetic::{SyntheticSpec, synthetic};
+use super::{blocking, shards, table, tree};
+use forebay_core::manifest::Manifest;
+use forebay_core::{Error, Result};
+use forebay_store::{ByteRange, LocalStore, ObjectMeta, Store};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Trees with more files than this are checked by the times of their folders instead of by listing every file.
+const LISTED_FILES: u32 = 50_000;
+
+/// Opens the dataset that `spec` names: a folder, shards, a manifest `x.fbm` or `synthetic://`. Local only.
+///
+/// The manifest is kept between runs and built again when it is stale; [`Dataset::notes`] says when that happened.
+pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
+    let url = spec.join("::");
+    if let Some(made) = SyntheticSpec::from_url(&url)? {
+        return synthetic(made);
+    }
+    let parts = locate::expand(spec, options)?;
+    let located = locate::locate_local(&parts)?;
+    let store: Arc<dyn Store> = Arc::new(LocalStore::new(located.root.clone()));
+    if let [Item::Key(key)] = located.items.as_slice()
+        && key.ends_with(".fbm")
+    {
+        return open_manifest(&located.root, &store, key, url).await;
+    }
+    let folder = options.manifest_dir.clone().or_else(|| kept::default_folder(options));
+    let identity: Vec<String> = located.items.iter().map(|item| format!("{}: {item:?}", located.root.display())).collect();
+    let kept = folder.map(|folder| Kept::new(folder, &identity, options));
+    let opening = Opening { store, items: located.items, root: Some(located.root), kept, options, url };
+    opening.run().await
+}
+
+/// Opens a dataset on any store. Specs are keys, patterns and folders of that store.
+pub async fn open_with_store(store: Arc<dyn Store>, spec: &[String], options: &OpenOptions) -> Result<Dataset> {
+    let url = spec.join("::");
+    let parts = locate::expand(spec, options)?;
+    let items = locate::locate_keys(&parts);
+    let identity: Vec<String> = items.iter().map(|item| format!("{}: {item:?}", store.url(""))).collect();
+    let kept = options.manifest_dir.clone().map(|folder| Kept::new(folder, &identity, options));
+    Opening { store, items, root: None, kept, options, url }.run().await
+}
+
+/// The objects that a spec means, without opening them; for `verify`.
+pub(super) async fn take_inventory(spec: &[String], options: &OpenOptions) -> Result<(Arc<dyn Store>, Inventory)> {
+    let parts = locate::expand(spec, options)?;
+    let located = locate::locate_local(&parts)?;
+    let store: Arc<dyn Store> = Arc::new(LocalStore::new(located.root));
+    let inventory = inventory::take(store.as_ref(), &located.items, options, &spec.join("::")).await?;
+    Ok((store, inventory))
+}
+
+struct Opening<'a> {
+    store: Arc<dyn Store>,
+    items: Vec<Item>,
+    /// The local folder behind the store, when there is one.
+    root: Option<PathBuf>,
+    kept: Option<Kept>,
+    options: &'a OpenOptions,
+    url: String,
+}
+
+impl Opening<'_> {
+    async fn run(self) -> Result<Dataset> {
+        let mut notes = Vec::new();
+        let kept = match &self.kept {
+            Some(kept) if !self.options.rebuild => kept.load(&mut notes).await,
+            _ => None,
+        };
+        if let Some(manifest) = &kept
+            && self.tree_unchanged(manifest).await?
+        {
+            return self.dataset(manifest.clone(), notes);
+        }
+        // Taken before the listing, so that a file that comes in between is seen the next time.
+        let times = self.folder_times().await?;
+        let mut inventory = inventory::take(self.store.as_ref(), &self.items, self.options, &self.url).await?;
+        let label_store = self.find_labels(&mut inventory).await?;
+        if let Some(manifest) = kept {
+            match kept::stale(&manifest, &inventory) {
+                None => return self.dataset(manifest, notes),
+                Some(reason) => {
+                    tracing::warn!(dataset = self.url, reason, "manifest is stale");
+                    notes.push(format!("manifest is stale and was built again: {reason}"));
+                }
+            }
+        }
+        let found = Found { inventory, label_store, times };
+        let manifest = self.build(&found, &mut notes).await?;
+        if let Some(kept) = &self.kept {
+            kept.save(&manifest, &mut notes).await;
+        }
+        self.dataset(manifest, notes)
+    }
+
+    fn dataset(self, manifest: Manifest, notes: Vec<String>) -> Result<Dataset> {
+        let store = reading_store(&manifest, &self.store);
+        Dataset::with_notes(manifest, store, self.url, notes)
+    }
+
+    async fn build(&self, found: &Found, notes: &mut Vec<String>) -> Result<Manifest> {
+        let inventory = &found.inventory;
+        let mut meta = serde_json::json!({
+            "kind": inventory.kind.name(),
+            "spec": self.url,
+            "root": self.root.as_ref().map(|root| root.display().to_string()),
+            "inventory": kept::fingerprint(inventory),
+        });
+        let bytes = match inventory.kind {
+            SourceKind::Tar => {
+                let keys = inventory.objects.iter().map(|object| object.key.as_str());
+                let store = shards::reading_store(&self.store, keys);
+                shards::build(store.as_ref(), inventory, self.options, meta).await?
+            }
+            SourceKind::Tree => {
+                if let Some(times) = found.times.as_ref().filter(|_| inventory.objects.len() > LISTED_FILES as usize) {
+                    meta["folders"] = times.clone();
+                }
+                tree::build(inventory, meta, notes, &self.url)?
+            }
+            SourceKind::Table => {
+                let rows = match (&inventory.labels, &found.label_store) {
+                    (Some(labels), Some(store)) => {
+                        let bytes = store.read(&labels.key, ByteRange::from(0..labels.size)).await?;
+                        Some((labels.key.as_str(), labels::parse(&labels.key, &bytes)?))
+                    }
+                    _ => None,
+                };
+                table::build(inventory, rows, meta, notes)?
+            }
+            SourceKind::Synthetic => {
+                let message = format!("open dataset `{}` as `synthetic`: it names stored files", self.url);
+                return Err(Error::invalid_config(message).with_hint("write `synthetic://?samples=1000&bytes=4096`"));
+            }
+        };
+        kept::open_built(bytes)
+    }
+
+    /// Notes the file of labels in the inventory, one that the caller names or one found inside, and returns the
+    /// store that holds it.
+    async fn find_labels(&self, inventory: &mut Inventory) -> Result<Option<Arc<dyn Store>>> {
+        if inventory.kind != SourceKind::Table {
+            inventory.labels = None;
+            return Ok(None);
+        }
+        let (store, key): (Arc<dyn Store>, String) = match (&self.options.labels, &inventory.labels) {
+            (Some(path), _) => split_path(path)?,
+            (None, Some(found)) => (Arc::clone(&self.store), found.key.clone()),
+            (None, None) => return Ok(None),
+        };
+        let doing = |error: Error| error.while_doing(format_args!("read labels of dataset `{}`", self.url));
+        let found: ObjectMeta = store.head(&key).await.map_err(doing)?;
+        if found.size > MAX_LABEL_BYTES {
+            let message = format!("`{}` has {} bytes, at most {MAX_LABEL_BYTES} are read", store.url(&key), found.size);
+            return Err(doing(Error::exhausted(message)));
+        }
+        inventory.labels = Some(found);
+        Ok(Some(store))
+    }
+
+    async fn tree_unchanged(&self, manifest: &Manifest) -> Result<bool> {
+        let large_tree = manifest.object_count() > LISTED_FILES;
+        match (&self.root, large_tree) {
+            (Some(root), true) => {
+                let (manifest, root) = (manifest.clone(), root.clone());
+                blocking(move || kept::folders_unchanged(&manifest, &root) == Some(true)).await
+            }
+            _ => Ok(false),
+        }
+    }
+
+    async fn folder_times(&self) -> Result<Option<serde_json::Value>> {
+        match (&self.root, self.items.as_slice()) {
+            (Some(root), [Item::Folder(_)]) if self.kept.is_some() => {
+                let root = root.clone();
+                // Without the times the tree is listed every time, which is slower and as good.
+                Ok(blocking(move || kept::folder_times(&root)).await?.unwrap_or_default())
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// What was found before indexing.
+struct Found {
+    inventory: Inventory,
+    label_store: Option<Arc<dyn Store>>,
+    times: Option<serde_json::Value>,
+}
+
+/// A manifest file, which knows the folder it was built over.
+async fn open_manifest(root: &Path, store: &Arc<dyn Store>, key: &str, url: String) -> Result<Dataset> {
+    let bytes = store.read(key, ByteRange::Full).await?;
+    let manifest = Manifest::open(bytes).map_err(|error| error.while_doing(format_args!("open manifest `{url}`")))?;
+    let built_over = manifest.meta().get("root").and_then(|root| root.as_str()).map(PathBuf::from);
+    let data: Arc<dyn Store> = Arc::new(LocalStore::new(built_over.unwrap_or_else(|| root.to_path_buf())));
+    // Nobody lists the objects here, so the first and the last stand for all of them.
+    for object in [0, manifest.object_count().saturating_sub(1)] {
+        let known = manifest.object(object);
+        let found = data.head(&known.key).await.map_err(|e| e.while_doing(format_args!("open manifest `{url}`")))?;
+        let compressed = locate::shard_name(&known.key) == Some(true);
+        if found.stamp != known.stamp || (found.size != known.size && !compressed) {
+            let object = data.url(&known.key);
+            return Err(Error::stale(format!("open manifest `{url}`: `{object}` changed since it was built"))
+                .with_hint("build the manifest again"));
+        }
+    }
+    let store = reading_store(&manifest, &data);
+    Dataset::new(manifest, store, url)
+}
+
+/// The store that a dataset reads through: as given, or with compressed shards expanded.
+fn reading_store(manifest: &Manifest, store: &Arc<dyn Store>) -> Arc<dyn Store> {
+    if manifest.meta().get("kind").and_then(|kind| kind.as_str()) != Some(SourceKind::Tar.name()) {
+        return Arc::clone(store);
+    }
+    let keys: Vec<_> = (0..manifest.object_count()).map(|object| manifest.object(object).key.into_owned()).collect();
+    shards::reading_store(store, keys.iter().map(String::as_str))
+}
+
+/// A path as a store over its folder and a key in it.
+fn split_path(path: &Path) -> Result<(Arc<dyn Store>, String)> {
+    let bad = || Error::invalid_config(format!("read labels `{}`: the path has no file name", path.display()));
+    let path = std::path::absolute(path).map_err(|e| Error::io(format!("read labels `{}`", path.display()), e))?;
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(bad)?;
+    let folder = path.parent().ok_or_else(bad)?;
+    Ok((Arc::new(LocalStore::new(folder.to_path_buf())), name.to_string()))
+}

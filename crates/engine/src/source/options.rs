@@ -1,0 +1,140 @@
+//! What a caller may say about opening a dataset.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How a dataset is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceKind {
+    /// Tar shards.
+    Tar,
+    /// One folder per class, one file per sample.
+    Tree,
+    /// A folder of files, with or without a table of labels.
+    Table,
+    /// Bytes made on demand.
+    Synthetic,
+}
+
+impl SourceKind {
+    /// The name used in manifests, options and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tar => "tar",
+            Self::Tree => "tree",
+            Self::Table => "table",
+            Self::Synthetic => "synthetic",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Tar, Self::Tree, Self::Table, Self::Synthetic].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// How far indexing has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Objects indexed.
+    pub objects_done: u64,
+    /// Objects in all.
+    pub objects_total: u64,
+    /// Samples found so far.
+    pub samples: u64,
+    /// Payload bytes found so far.
+    pub bytes: u64,
+}
+
+/// Called now and then while a manifest is built, from the task that builds it.
+pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Where `${NAME}` in a spec is looked up.
+pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Settings of [`super::open`]. The default suits almost everybody.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// A CSV or JSONL file of labels for a folder of files. `None` looks for `labels.csv`, `labels.jsonl`,
+    /// `metadata.csv` and `metadata.jsonl` in the folder.
+    pub labels: Option<PathBuf>,
+    /// The kind, when it should not be guessed from what is there.
+    pub kind: Option<SourceKind>,
+    /// Where manifests are kept between runs. `None` is `$XDG_CACHE_HOME/forebay/manifests` for [`super::open`] and
+    /// nowhere for [`super::open_with_store`].
+    pub manifest_dir: Option<PathBuf>,
+    /// Whether a manifest kept by an earlier run is ignored and replaced.
+    pub rebuild: bool,
+    /// Extensions (lower-case, no dot) of the files that are samples in a folder. Shards ignore it.
+    pub extensions: Vec<String>,
+    /// How many shards are indexed at once. More helps stores with long answers.
+    pub parallel: usize,
+    /// Told how far indexing has come.
+    pub progress: Option<ProgressFn>,
+    /// Where variables of the spec are looked up; `None` is the process environment.
+    pub environment: Option<Environment>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            labels: None,
+            kind: None,
+            manifest_dir: None,
+            rebuild: false,
+            extensions: ["jpg", "jpeg", "png", "webp", "npy"].map(String::from).into(),
+            parallel: 16,
+            progress: None,
+            environment: None,
+        }
+    }
+}
+
+impl OpenOptions {
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        match &self.environment {
+            Some(environment) => environment(name),
+            None => std::env::var(name).ok(),
+        }
+    }
+
+    pub(super) fn report(&self, progress: Progress) {
+        if let Some(report) = &self.progress {
+            report(progress);
+        }
+    }
+
+    /// Whether a file with this name is a sample of a folder.
+    pub(super) fn accepts(&self, key: &str) -> bool {
+        extension(key).is_some_and(|found| self.extensions.iter().any(|wanted| *wanted == found))
+    }
+}
+
+impl std::fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("labels", &self.labels)
+            .field("kind", &self.kind)
+            .field("manifest_dir", &self.manifest_dir)
+            .field("rebuild", &self.rebuild)
+            .field("extensions", &self.extensions)
+            .field("parallel", &self.parallel)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lower-cased extension of a key's file name: what follows its last dot.
+pub(super) fn extension(key: &str) -> Option<String> {
+    let name = key.rsplit('/').next()?;
+    let (stem, extension) = name.rsplit_once('.')?;
+    (!stem.is_empty()).then(|| extension.to_lowercase())
+}
+
+/// The field that a file's payload has: its extension, with `jpeg` said as `jpg`.
+pub(super) fn field_name(key: &str) -> String {
+    match extension(key).as_deref() {
+        Some("jpeg") => "jpg".into(),
+        Some(other) => other.into(),
+        None => "bin".into(),
+    }
+}
