@@ -72,7 +72,7 @@ pub fn format_bytes(bytes: u64) -> String {
     for name in &NAMES[1..] {
         let tenths = (u128::from(bytes) * 10 + unit / 2) / unit;
         if tenths < 10_000 {
-            return if tenths % 10 == 0 {
+            return if tenths.is_multiple_of(10) {
                 format!("{} {name}", tenths / 10)
             } else {
                 format!("{}.{} {name}", tenths / 10, tenths % 10)

@@ -107,7 +107,7 @@ impl Reading {
             json!({"field": "x", "name": "x", "dtype": "u8", "layout": "chw", "decode": {"kind": "bytes"}});
         let template = template.as_object().cloned().unwrap_or_default();
         entry.insert("decode".into(), template["decode"].clone());
-        let read = parse_object(path, entry, &template, "", &mut self.faults);
+        let read = parse_object(path, &entry, &template, "", &mut self.faults);
         FieldRecipe {
             decode: self.decode(path, decode),
             ops: self.ops(path, ops),
@@ -182,13 +182,13 @@ fn parse_tagged<T: DeserializeOwned>(
         faults.push(format!("{path}.{tag}: there is no `{name}`{guess} {}", offered(templates, tag)));
         return None;
     };
-    parse_object(path, object, template, tag, faults)
+    parse_object(path, &object, template, tag, faults)
 }
 
 /// Reads an object and, when that fails, finds each of its values that is at fault.
 fn parse_object<T: DeserializeOwned>(
     path: &str,
-    object: Map<String, Value>,
+    object: &Map<String, Value>,
     template: &Map<String, Value>,
     tag: &str,
     faults: &mut Vec<String>,
@@ -219,7 +219,7 @@ fn parse_object<T: DeserializeOwned>(
     if faults.len() > before {
         return None;
     }
-    match fits(&object) {
+    match fits(object) {
         Ok(read) => Some(read),
         Err(error) => {
             faults.push(format!("{path}: {error}"));

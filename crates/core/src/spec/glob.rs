@@ -111,16 +111,15 @@ fn parse(pattern: &str) -> Vec<Atom> {
                 }
                 atoms.push(if stars > 1 { Atom::DeepRun } else { Atom::Run });
             }
-            '[' if brackets_close => match parse_class(rest) {
-                Some((class, after)) => {
+            '[' if brackets_close => {
+                if let Some((class, after)) = parse_class(rest) {
                     atoms.push(class);
                     rest = after;
-                }
-                None => {
+                } else {
                     brackets_close = false;
                     atoms.push(Atom::One('['));
                 }
-            },
+            }
             c => atoms.push(Atom::One(c)),
         }
     }
