@@ -136,13 +136,17 @@ impl Portion {
         Cursor::at(epoch, self.start.skip(self.global_offset(steps)))
     }
 
-    /// The cursor after `steps` further batches that took the places numbered `taken` of this rank's sequence.
-    pub fn cursor_after_arrival(&self, epoch: u64, steps: u64, taken: &[u64]) -> Cursor {
+    /// What is left of this rank's sequence, by [`Place::local`].
+    pub fn local(&self) -> &Remaining {
+        &self.local
+    }
+
+    /// The cursor after `steps` further batches by arrival, with `local` left of this rank's sequence.
+    pub fn cursor_after_arrival(&self, epoch: u64, steps: u64, local: &Remaining) -> Cursor {
         if steps >= self.steps() {
             return Cursor::start_of(epoch + 1);
         }
-        let local = self.local.without(taken);
-        Cursor::in_arrival(epoch, self.start.clone(), &self.consumer, self.first_step + steps, local)
+        Cursor::in_arrival(epoch, self.start.clone(), &self.consumer, self.first_step + steps, local.clone())
     }
 
     /// The place with a number in this rank's sequence, whether it is still to come or not.

@@ -20,6 +20,8 @@ pub mod shard;
 pub mod source;
 
 pub use batch::{Batch, Fault};
-pub use config::{DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError, ThreadInit, available_threads};
+pub use config::{
+    DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError, ThreadInit, available_threads,
+};
 pub use loader::{Loader, Next};
 pub use meter::{Meter, Stats};

@@ -1,0 +1,436 @@
+//! The board: batches in the making, samples waiting to be prepared, and everybody who waits for either.
+//!
+//! The fetcher announces batches in order and reports arrived samples; preparing threads take the sample that is
+//! needed first; the consumer takes the oldest batch when all its rows are done. One lock guards the lists, and no
+//! work is done while it is held. Which sample a row gets is decided by the plan, or in arrival order by
+//! [`ArrivalOrder`]; the board only keeps the accounts.
+
+use crate::batch::{Batch, Fault};
+use crate::meter::Meter;
+use forebay_core::arrival::ArrivalOrder;
+use forebay_core::portion::Place;
+use forebay_core::{Error, SampleId};
+use forebay_ops::{BatchBuilder, BufferPool, Input, Output, RowWriter};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// A sample on its way into a batch.
+pub(crate) struct Job {
+    pub(crate) epoch: u64,
+    /// What the plan put here.
+    pub(crate) place: Place,
+    /// What is prepared: the planned sample, or its substitute.
+    pub(crate) sample: SampleId,
+    /// How many substitutes were tried.
+    pub(crate) attempt: u32,
+    /// One per column, or why they could not be fetched.
+    pub(crate) inputs: Result<Vec<Input>, Error>,
+    /// Errors of the samples this one stands in for.
+    pub(crate) faults: Vec<Fault>,
+    /// The right to write the row, when the planned sample claimed it and failed.
+    pub(crate) writer: Option<RowWriter>,
+}
+
+/// A job that a thread has taken, with the right to write its row.
+pub(crate) struct Work {
+    pub(crate) job: Job,
+    pub(crate) batch: u64,
+    pub(crate) writer: RowWriter,
+}
+
+/// What became of a job.
+pub(crate) enum Outcome {
+    /// The row is written and committed.
+    Done,
+    /// The row stays empty; with `fatal` its batch raises the error.
+    Failed { error: Error, fatal: bool },
+}
+
+pub(crate) struct Board {
+    state: Mutex<State>,
+    work: Condvar,
+    ready: Condvar,
+    /// Wakes the fetcher when a batch was taken.
+    pub(crate) taken: Notify,
+    outputs: Vec<Output>,
+    pool: BufferPool,
+    open_batches: u64,
+    meter: Arc<Meter>,
+}
+
+#[derive(Default)]
+struct State {
+    stopped: Option<Error>,
+    /// Number of the oldest batch that was not taken.
+    first: u64,
+    batches: VecDeque<OpenBatch>,
+    queue: BinaryHeap<Reverse<Queued>>,
+    epochs: BTreeMap<u64, EpochArrival>,
+    /// Threads that still run.
+    threads: usize,
+}
+
+struct OpenBatch {
+    epoch: u64,
+    step: u64,
+    rows: Vec<Option<RowInfo>>,
+    keep: Vec<bool>,
+    /// Rows whose payloads are not here yet, and when the last one came.
+    missing: usize,
+    complete_at: Option<Instant>,
+    /// Rows that are not prepared yet.
+    unfinished: usize,
+    builder: Option<BatchBuilder>,
+    faults: Vec<(usize, Fault)>,
+    fatal: Option<(usize, Error)>,
+}
+
+struct RowInfo {
+    place: Place,
+    sample: SampleId,
+}
+
+/// Arrival order of one epoch: which row is filled next, and the samples that wait for a row.
+struct EpochArrival {
+    order: ArrivalOrder,
+    next_batch: u64,
+    next_row: usize,
+    waiting: HashMap<u64, Job>,
+}
+
+/// Sorted by batch and row, so that all threads work on what is needed next.
+struct Queued {
+    batch: u64,
+    row: usize,
+    job: Job,
+}
+
+impl Board {
+    pub(crate) fn new(
+        outputs: Vec<Output>,
+        pool: BufferPool,
+        open_batches: usize,
+        meter: Arc<Meter>,
+    ) -> Self {
+        Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            ready: Condvar::new(),
+            taken: Notify::new(),
+            outputs,
+            pool,
+            open_batches: open_batches as u64,
+            meter,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fetcher will bring `rows` samples for the next batch. Batches are announced in order.
+    pub(crate) fn announce(&self, epoch: u64, step: u64, rows: usize) {
+        self.lock().batches.push_back(OpenBatch {
+            epoch,
+            step,
+            rows: (0..rows).map(|_| None).collect(),
+            keep: vec![true; rows],
+            missing: rows,
+            complete_at: None,
+            unfinished: rows,
+            builder: None,
+            faults: Vec::new(),
+            fatal: None,
+        });
+    }
+
+    /// Number of announced batches that were not taken yet.
+    pub(crate) fn announced(&self) -> usize {
+        self.lock().batches.len()
+    }
+
+    /// The rows of `epoch`, whose first batch has number `batch`, are filled in arrival order.
+    pub(crate) fn order_by_arrival(&self, epoch: u64, batch: u64, window: u64) {
+        let arrival = EpochArrival {
+            order: ArrivalOrder::new(window),
+            next_batch: batch,
+            next_row: 0,
+            waiting: HashMap::new(),
+        };
+        self.lock().epochs.insert(epoch, arrival);
+    }
+
+    /// A sample is here, planned for `row` of `batch`.
+    pub(crate) fn arrive(&self, batch: u64, row: usize, job: Job) {
+        let mut state = self.lock();
+        state.enqueue(batch, row, job);
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// A substitute is here for a row whose planned sample failed.
+    pub(crate) fn arrive_again(&self, batch: u64, row: usize, job: Job) {
+        let mut state = self.lock();
+        if state.stopped.is_none() {
+            state.queue.push(Reverse(Queued { batch, row, job }));
+        }
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// A sample is here that takes whatever row comes next; `number` counts within what is left of the epoch.
+    pub(crate) fn arrive_unordered(&self, number: u64, job: Job) {
+        let mut state = self.lock();
+        let epoch = job.epoch;
+        let Some(arrival) = state.epochs.get_mut(&epoch) else { return };
+        arrival.waiting.insert(number, job);
+        arrival.order.arrive(number);
+        let mut woken = 0;
+        while let Some((batch, row, job)) = state.next_in_arrival(epoch) {
+            state.enqueue(batch, row, job);
+            woken += 1;
+        }
+        drop(state);
+        (0..woken).for_each(|_| self.work.notify_one());
+    }
+
+    /// Blocks until a sample may be prepared; `None` when the board was stopped.
+    pub(crate) fn take_work(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped.is_some() {
+                return None;
+            }
+            let open_until = state.first + self.open_batches;
+            let blocked = match state.queue.peek() {
+                Some(Reverse(next)) if next.batch < open_until => return state.pop_work(self),
+                next => next.is_some(),
+            };
+            let since = Instant::now();
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let waited =
+                if blocked { &self.meter.prep_blocked_nanos } else { &self.meter.prep_starved_nanos };
+            waited.add_time(since.elapsed());
+        }
+    }
+
+    /// A row was prepared or given up. The writer must be gone by now.
+    pub(crate) fn finish(&self, batch: u64, row: usize, mut job: Job, outcome: Outcome) {
+        let mut state = self.lock();
+        let Some(open) = batch.checked_sub(state.first).and_then(|i| state.batches.get_mut(i as usize))
+        else {
+            return;
+        };
+        open.faults.extend(job.faults.drain(..).map(|fault| (row, fault)));
+        open.rows[row] = Some(RowInfo { place: job.place, sample: job.sample });
+        if let Outcome::Failed { error, fatal } = outcome {
+            open.keep[row] = false;
+            if fatal {
+                if open.fatal.as_ref().is_none_or(|(earlier, _)| row < *earlier) {
+                    open.fatal = Some((row, error));
+                }
+            } else {
+                let key = error.facts().key.clone().unwrap_or_default();
+                let fault = Fault { sample_id: job.sample, key, epoch: job.epoch, error, substitute: None };
+                open.faults.push((row, fault));
+            }
+        }
+        open.unfinished -= 1;
+        if open.unfinished == 0 {
+            drop(state);
+            self.ready.notify_all();
+        }
+    }
+
+    /// The oldest batch, if all its rows are done within `wait`. Taking it makes room for another one.
+    pub(crate) fn take_batch(&self, wait: Duration) -> Result<Option<Taken>, Error> {
+        let deadline = Instant::now() + wait;
+        let mut state = self.lock();
+        loop {
+            if state.batches.front().is_some_and(|batch| batch.unfinished == 0) {
+                break;
+            }
+            if let Some(error) = &state.stopped {
+                return Err(error.duplicate());
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            let (next, _) =
+                self.ready.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+        }
+        let ready = state.batches.iter().take_while(|batch| batch.unfinished == 0).count();
+        let Some(open) = state.batches.pop_front() else { return Ok(None) };
+        state.first += 1;
+        state.forget_finished_epochs();
+        drop(state);
+        self.work.notify_all();
+        self.taken.notify_one();
+        open.deliver(&self.outputs, ready).map(Some)
+    }
+
+    /// What the oldest batch waits for, in words.
+    pub(crate) fn describe_wait(&self) -> String {
+        let state = self.lock();
+        match state.batches.front() {
+            None => "its samples were not asked for yet".to_owned(),
+            Some(batch) => format!(
+                "{} of its {} samples are still being fetched and {} prepared",
+                batch.missing,
+                batch.rows.len(),
+                batch.unfinished - batch.missing.min(batch.unfinished)
+            ),
+        }
+    }
+
+    /// Ends everything; whoever waits is woken and gets `reason`.
+    pub(crate) fn stop(&self, reason: Error) {
+        let mut state = self.lock();
+        state.stopped.get_or_insert(reason);
+        state.queue.clear();
+        state.epochs.clear();
+        drop(state);
+        self.work.notify_all();
+        self.ready.notify_all();
+        self.taken.notify_one();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.lock().stopped.is_some()
+    }
+
+    /// One more preparing thread runs until the guard is dropped.
+    pub(crate) fn enter_thread(self: &Arc<Self>) -> ThreadGuard {
+        self.lock().threads += 1;
+        ThreadGuard(Arc::clone(self))
+    }
+
+    /// Waits until no preparing thread runs any more; false when some still do after `wait`.
+    pub(crate) fn threads_gone(&self, wait: Duration) -> bool {
+        let state = self.lock();
+        let result = self.ready.wait_timeout_while(state, wait, |state| state.threads > 0);
+        result.unwrap_or_else(PoisonError::into_inner).0.threads == 0
+    }
+}
+
+/// Counts a running thread.
+pub(crate) struct ThreadGuard(Arc<Board>);
+
+impl Drop for ThreadGuard {
+    fn drop(&mut self) {
+        self.0.lock().threads -= 1;
+        self.0.ready.notify_all();
+    }
+}
+
+impl State {
+    fn enqueue(&mut self, batch: u64, row: usize, job: Job) {
+        if self.stopped.is_some() {
+            return;
+        }
+        if let Some(open) = batch.checked_sub(self.first).and_then(|i| self.batches.get_mut(i as usize)) {
+            open.missing = open.missing.saturating_sub(1);
+            if open.missing == 0 {
+                open.complete_at = Some(Instant::now());
+            }
+        }
+        self.queue.push(Reverse(Queued { batch, row, job }));
+    }
+
+    fn pop_work(&mut self, board: &Board) -> Option<Work> {
+        let Reverse(Queued { batch, row, mut job }) = self.queue.pop()?;
+        let open = self.batches.get_mut((batch - self.first) as usize)?;
+        let rows = open.rows.len();
+        let builder =
+            open.builder.get_or_insert_with(|| BatchBuilder::new(&board.outputs, rows, &board.pool));
+        let writer = job.writer.take().or_else(|| builder.claim(row))?;
+        Some(Work { job, batch, writer })
+    }
+
+    fn next_in_arrival(&mut self, epoch: u64) -> Option<(u64, usize, Job)> {
+        let arrival = self.epochs.get_mut(&epoch)?;
+        let index = arrival.next_batch.checked_sub(self.first)?;
+        let rows = self.batches.get(index as usize)?.rows.len();
+        let number = arrival.order.next()?;
+        let job = arrival.waiting.remove(&number)?;
+        let (batch, row) = (arrival.next_batch, arrival.next_row);
+        arrival.next_row += 1;
+        if arrival.next_row == rows {
+            (arrival.next_batch, arrival.next_row) = (batch + 1, 0);
+        }
+        Some((batch, row, job))
+    }
+
+    fn forget_finished_epochs(&mut self) {
+        if let Some(epoch) = self.batches.front().map(|batch| batch.epoch) {
+            self.epochs = self.epochs.split_off(&epoch);
+        }
+    }
+}
+
+/// A batch that was taken, with what the meter needs to know.
+pub(crate) struct Taken {
+    pub(crate) batch: Batch,
+    /// Places of this rank's sequence that the batch used up.
+    pub(crate) places: Vec<Place>,
+    /// When the last payload arrived.
+    pub(crate) complete_at: Option<Instant>,
+    /// Batches that were ready, this one included.
+    pub(crate) ready: usize,
+}
+
+impl OpenBatch {
+    fn deliver(mut self, outputs: &[Output], ready: usize) -> Result<Taken, Error> {
+        if let Some((_, error)) = self.fatal.take() {
+            return Err(error);
+        }
+        self.faults.sort_by_key(|(row, fault)| (*row, fault.sample_id));
+        let faults: Vec<Fault> = self.faults.into_iter().map(|(_, fault)| fault).collect();
+        let rows: Vec<RowInfo> = self.rows.into_iter().flatten().collect();
+        let places = rows.iter().map(|row| row.place).collect();
+        let kept = || rows.iter().zip(&self.keep).filter(|(_, keep)| **keep).map(|(row, _)| row);
+        let columns = match self.builder {
+            Some(builder) if self.keep.contains(&true) => builder.finish(&self.keep),
+            _ => {
+                let reasons = faults.first().map_or_else(String::new, |fault| fault.error.report());
+                return Err(Error::corrupt(format!(
+                    "deliver batch {} of epoch {}: all {} samples are bad; the first: {reasons}",
+                    self.step,
+                    self.epoch,
+                    rows.len()
+                )));
+            }
+        };
+        let batch = Batch {
+            epoch: self.epoch,
+            step: self.step,
+            ids: kept().map(|row| row.sample).collect(),
+            padding: kept().map(|row| row.place.padding).collect(),
+            columns: outputs.iter().map(|output| output.name.clone()).zip(columns).collect(),
+            faults,
+        };
+        Ok(Taken { batch, places, complete_at: self.complete_at, ready })
+    }
+}
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        (self.batch, self.row) == (other.batch, other.row)
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.batch, self.row).cmp(&(other.batch, other.row))
+    }
+}

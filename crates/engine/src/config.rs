@@ -1,0 +1,161 @@
+//! What a loader is asked to do: every setting with its unit, its default and its check.
+//!
+//! The definition is plain data; nothing starts here. Words that users type (strings, sizes with units, environment)
+//! are turned into this by the front ends.
+
+use forebay_core::plan::{BlockShuffle, Shuffle};
+use forebay_core::portion::{Consumer, LastBatch};
+use forebay_core::request::RequestLimits;
+use forebay_core::{Error, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs once in every preparing thread before its first sample; the argument is the thread's number.
+pub type ThreadInit = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
+
+/// Settings of a loader.
+#[derive(Clone)]
+pub struct LoaderConfig {
+    /// Rank, number of ranks, batch size per rank and what happens at the end of an epoch.
+    pub consumer: Consumer,
+    /// Order of each epoch.
+    pub shuffle: Shuffle,
+    /// Seed of order and of all random ops.
+    pub seed: u64,
+    /// Preparing threads.
+    pub threads: usize,
+    /// Batches kept ready beside the one being made; `None` chooses by their size.
+    pub prefetch_batches: Option<usize>,
+    /// Bytes that payloads and undelivered batches may take together; `None` chooses.
+    pub memory_bytes: Option<u64>,
+    /// Whether rows follow the plan or the arrival of payloads.
+    pub order: DeliveryOrder,
+    /// What a bad sample does.
+    pub on_error: OnError,
+    /// How many bad samples an epoch may have before the loader gives up.
+    pub max_errors: MaxErrors,
+    /// Longest wait for one batch.
+    pub timeout: Option<Duration>,
+    /// Most requests in flight.
+    pub requests_in_flight: usize,
+    /// How neighbours are read together.
+    pub request_limits: RequestLimits,
+    /// Epochs after which nothing more is prefetched; `None` goes on for ever.
+    pub epochs: Option<u64>,
+    /// Runs in every preparing thread before its first sample.
+    pub thread_init: Option<ThreadInit>,
+}
+
+/// Order of delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryOrder {
+    /// As planned.
+    Plan,
+    /// As soon as ready, but no sample more than this many places late.
+    Arrival {
+        /// Places in the rank's own sequence.
+        window: u64,
+    },
+}
+
+/// What a bad sample does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// Its batch raises the error.
+    #[default]
+    Raise,
+    /// Its row is left out, and reported.
+    Skip,
+    /// Another sample, chosen by seed, takes its row, and both are reported.
+    Substitute,
+}
+
+/// How many bad samples one epoch of one rank may have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MaxErrors {
+    /// Any number.
+    Unlimited,
+    /// This many.
+    Count(u64),
+    /// This share of the rank's samples.
+    Rate(f64),
+}
+
+impl MaxErrors {
+    /// The number allowed among `samples`.
+    pub fn allowed(self, samples: u64) -> u64 {
+        match self {
+            Self::Unlimited => u64::MAX,
+            Self::Count(count) => count,
+            Self::Rate(rate) => (rate * samples as f64) as u64,
+        }
+    }
+}
+
+impl Default for LoaderConfig {
+    fn default() -> Self {
+        Self {
+            consumer: Consumer { rank: 0, world_size: 1, batch_size: 1, last_batch: LastBatch::default() },
+            shuffle: Shuffle::Sequential,
+            seed: 0,
+            threads: available_threads(),
+            prefetch_batches: None,
+            memory_bytes: None,
+            order: DeliveryOrder::Plan,
+            on_error: OnError::Raise,
+            max_errors: MaxErrors::Unlimited,
+            timeout: Some(Duration::from_secs(600)),
+            requests_in_flight: 64,
+            // Samples of a block stand next to each other but for tar headers; a hole of one sample is cheaper to
+            // read than to skip on local disks.
+            request_limits: RequestLimits {
+                gap_bytes: 128 << 10,
+                request_bytes: BlockShuffle::default().block_bytes.max(1 << 20) * 2,
+            },
+            epochs: None,
+            thread_init: None,
+        }
+    }
+}
+
+impl LoaderConfig {
+    /// Checks all settings and reports every fault at once.
+    pub fn check(&self) -> Result<()> {
+        let mut faults = Vec::new();
+        if let Err(error) = self.consumer.check() {
+            faults.push(error.message().to_owned());
+        }
+        if !(1..=1024).contains(&self.threads) {
+            faults.push(format!("num_workers is {}: give 1 to 1024 threads", self.threads));
+        }
+        if self.prefetch_batches.is_some_and(|batches| batches == 0 || batches > 4096) {
+            faults.push("prefetch_batches must be 1 to 4096".to_owned());
+        }
+        if !(1..=65_536).contains(&self.requests_in_flight) {
+            faults.push(format!("inflight is {}: give 1 to 65536 requests", self.requests_in_flight));
+        }
+        if let MaxErrors::Rate(rate) = self.max_errors
+            && !(0.0..=1.0).contains(&rate)
+        {
+            faults.push(format!(
+                "max_errors is {rate}: a rate lies between 0 and 1, a count is a whole number"
+            ));
+        }
+        if let DeliveryOrder::Arrival { window } = self.order
+            && window > MAX_ARRIVAL_WINDOW
+        {
+            faults.push(format!(
+                "window is {window}: at most {MAX_ARRIVAL_WINDOW} samples, so that checkpoints stay small"
+            ));
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Error::invalid_config(faults.join("\n"))) }
+    }
+}
+
+/// Largest displacement in arrival order; its bitmap in a checkpoint is a quarter of it in characters.
+pub const MAX_ARRIVAL_WINDOW: u64 = 8192;
+
+/// Processors this process may use: affinity and container quota respected.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

@@ -1,0 +1,298 @@
+//! The loader: what a training loop iterates over. Epoch after epoch, resumable at any step.
+//!
+//! Nothing runs before the first batch is asked for. The cursor moves when a batch is handed over, so a checkpoint
+//! describes what the loop received; what was prefetched beyond that is made again. Running on into the next epoch
+//! costs no restart: the session prefetches across the boundary.
+
+use crate::batch::{Batch, Fault};
+use crate::config::{DeliveryOrder, LoaderConfig};
+use crate::inputs::Inputs;
+use crate::memory::MemoryPlan;
+use crate::meter::{Meter, Stats};
+use crate::session::{Definition, Session};
+use forebay_core::cursor::{Cursor, Remaining};
+use forebay_core::manifest::Manifest;
+use forebay_core::plan::Sampler;
+use forebay_core::portion::Portion;
+use forebay_core::recipe::Recipe;
+use forebay_core::{Error, Result};
+use forebay_ops::{BufferPool, Program};
+use forebay_store::Store;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bad samples kept for the report; later ones are only counted.
+const MAX_REPORTED_FAULTS: usize = 10_000;
+
+/// Iterates over a dataset, batch by batch.
+pub struct Loader {
+    definition: Definition,
+    manifest: Manifest,
+    recipe: Recipe,
+    meter: Arc<Meter>,
+    /// Where the next iteration begins.
+    cursor: Cursor,
+    session: Option<Session>,
+    /// The cursor the session will deliver next, when it runs.
+    session_cursor: Option<Cursor>,
+    iteration: Option<Iteration>,
+    faults: Vec<Fault>,
+    payload_peak: u64,
+}
+
+/// One pass of the user's loop over (the rest of) an epoch.
+struct Iteration {
+    epoch: u64,
+    portion: Portion,
+    steps: u64,
+    local: Remaining,
+    faults: u64,
+    waiting_since: Option<Instant>,
+    handed_over: Option<Instant>,
+    failed: Option<Error>,
+}
+
+/// What asking for a batch gave.
+#[derive(Debug)]
+pub enum Next {
+    /// A batch.
+    Batch(Box<Batch>),
+    /// The epoch is over.
+    End,
+    /// Nothing yet; ask again.
+    Waiting,
+}
+
+impl Loader {
+    /// Checks everything that can be checked before the first sample. Starts nothing.
+    pub fn new(
+        manifest: &Manifest,
+        store: Arc<dyn Store>,
+        recipe: &Recipe,
+        config: LoaderConfig,
+    ) -> Result<Self> {
+        config.check()?;
+        let program = Program::compile(recipe)?;
+        let inputs = Inputs::new(manifest, recipe)?;
+        let memory = MemoryPlan::new(&config, manifest, program.outputs())?;
+        let sampler = Sampler::new(manifest, config.shuffle, config.seed)?;
+        // Buffers the user hands back are kept for as many batches as may be open, and one being looked at.
+        let pool = BufferPool::new((memory.batch_bytes as usize).saturating_mul(memory.open_batches + 1));
+        let definition =
+            Definition { inputs, store, program: Arc::new(program), sampler, config, memory, pool };
+        Ok(Self {
+            definition,
+            manifest: manifest.clone(),
+            recipe: recipe.clone(),
+            meter: Arc::default(),
+            cursor: Cursor::start_of(0),
+            session: None,
+            session_cursor: None,
+            iteration: None,
+            faults: Vec::new(),
+            payload_peak: 0,
+        })
+    }
+
+    /// Begins the next iteration: the rest of the epoch after a resume, otherwise the epoch after the last one begun.
+    pub fn begin(&mut self) -> Result<()> {
+        self.cursor = match self.iteration.take() {
+            // A loop that was left early does not come back to the same epoch; one that took nothing does.
+            Some(left) if left.steps > 0 || left.failed.is_some() => Cursor::start_of(left.epoch + 1),
+            _ => self.cursor.clone(),
+        };
+        let portion = Portion::new(self.manifest.len(), self.definition.config.consumer, &self.cursor)?;
+        if self.session_cursor.as_ref() != Some(&self.cursor) {
+            self.stop_session();
+        }
+        self.iteration = Some(Iteration {
+            epoch: self.cursor.epoch,
+            steps: 0,
+            local: portion.local().clone(),
+            portion,
+            faults: 0,
+            waiting_since: None,
+            handed_over: None,
+            failed: None,
+        });
+        Ok(())
+    }
+
+    /// The next batch of the iteration, waiting at most `wait` for it. After an error the iteration stays failed.
+    pub fn next(&mut self, wait: Duration) -> Result<Next> {
+        let Some(iteration) = &mut self.iteration else {
+            return Err(Error::invalid_config("take batch: no iteration was begun"));
+        };
+        if let Some(error) = &iteration.failed {
+            return Err(error.duplicate());
+        }
+        if iteration.steps >= iteration.portion.steps() {
+            return Ok(Next::End);
+        }
+        let asked = *iteration.waiting_since.get_or_insert_with(Instant::now);
+        if let Some(handed_over) = iteration.handed_over.take() {
+            self.meter.step_nanos.add_time(asked - handed_over);
+        }
+        let result = self.take(wait, asked);
+        if let (Err(error), Some(iteration)) = (&result, &mut self.iteration) {
+            iteration.failed = Some(error.duplicate());
+            self.stop_session();
+        }
+        result
+    }
+
+    fn take(&mut self, wait: Duration, asked: Instant) -> Result<Next> {
+        let session = match &mut self.session {
+            Some(session) => session,
+            none => none.insert(Session::start(&self.definition, self.cursor.clone(), &self.meter)?),
+        };
+        let Some(taken) = session.take(wait)? else {
+            return match self.definition.config.timeout {
+                Some(timeout) if asked.elapsed() >= timeout => Err(Error::unavailable(format!(
+                    "wait for a batch: not ready after {:.1} s; {}",
+                    timeout.as_secs_f64(),
+                    session.describe_wait()
+                ))
+                .with_hint("raise `timeout`, or look at `stats()` to see which stage is slow")),
+                _ => Ok(Next::Waiting),
+            };
+        };
+        self.payload_peak = self.payload_peak.max(session.payload_peak());
+        let now = Instant::now();
+        let stall = now - asked;
+        let fetch = taken.complete_at.map_or(stall, |at| at.saturating_duration_since(asked).min(stall));
+        if self.meter.batches.get() == 0 {
+            self.meter.first_batch_nanos.add_time(stall);
+        }
+        self.meter.fetch_stall_nanos.add_time(fetch);
+        self.meter.prep_stall_nanos.add_time(stall - fetch);
+        self.meter.ready_at_take.add(taken.ready as u64);
+        let Some(iteration) = &mut self.iteration else { return Ok(Next::End) };
+        let mut batch = taken.batch;
+        let bad = batch.faults.len() as u64;
+        iteration.faults += bad;
+        let substituted = batch.faults.iter().filter(|fault| fault.substitute.is_some()).count() as u64;
+        self.meter.substituted.add(substituted);
+        self.meter.skipped.add(bad - substituted);
+        let room = MAX_REPORTED_FAULTS.saturating_sub(self.faults.len());
+        self.faults.extend(batch.faults.drain(..).take(room));
+        let samples = iteration.portion.local().len();
+        let allowed = self.definition.config.max_errors.allowed(samples);
+        if iteration.faults > allowed {
+            return Err(too_many(iteration.faults, allowed, samples, iteration.epoch, self.faults.last()));
+        }
+        if matches!(self.definition.config.order, DeliveryOrder::Arrival { .. }) {
+            let locals: Vec<u64> = taken.places.iter().map(|place| place.local).collect();
+            iteration.local = iteration.local.without(&locals);
+        }
+        iteration.steps += 1;
+        iteration.waiting_since = None;
+        iteration.handed_over = Some(now);
+        self.session_cursor = Some(iteration.cursor(self.definition.config.order));
+        self.meter.batches.add(1);
+        let padding = batch.padding.iter().filter(|padding| **padding).count() as u64;
+        self.meter.padding.add(padding);
+        self.meter.samples.add(batch.len() as u64 - padding);
+        Ok(Next::Batch(Box::new(batch)))
+    }
+
+    /// Where the user's loop stands.
+    pub fn cursor(&self) -> Cursor {
+        match &self.iteration {
+            Some(iteration) => iteration.cursor(self.definition.config.order),
+            None => self.cursor.clone(),
+        }
+    }
+
+    /// Goes on from `cursor` at the next [`Self::begin`].
+    pub fn seek(&mut self, cursor: Cursor) -> Result<()> {
+        Portion::new(self.manifest.len(), self.definition.config.consumer, &cursor)?;
+        self.iteration = None;
+        self.cursor = cursor;
+        Ok(())
+    }
+
+    /// Batches the iteration in hand yields in all, or the next one would.
+    pub fn steps(&self) -> Result<u64> {
+        match &self.iteration {
+            Some(iteration) if iteration.steps < iteration.portion.steps() => Ok(iteration.portion.steps()),
+            Some(iteration) => self.steps_from(&Cursor::start_of(iteration.epoch + 1)),
+            None => self.steps_from(&self.cursor),
+        }
+    }
+
+    fn steps_from(&self, cursor: &Cursor) -> Result<u64> {
+        Ok(Portion::new(self.manifest.len(), self.definition.config.consumer, cursor)?.steps())
+    }
+
+    /// The epoch the cursor stands in.
+    pub fn epoch(&self) -> u64 {
+        self.cursor().epoch
+    }
+
+    /// Bad samples so far, in the order in which their batches were handed over; at most ten thousand are kept.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// The dataset.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The recipe.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &LoaderConfig {
+        &self.definition.config
+    }
+
+    /// Everything measured so far.
+    pub fn stats(&self) -> Stats {
+        let memory = &self.definition.memory;
+        let running = self.session.as_ref().map_or(0, Session::payload_peak);
+        Stats {
+            threads: self.definition.config.threads as u64,
+            open_batches: memory.open_batches as u64,
+            memory_limit_bytes: memory.total_bytes(),
+            payload_peak_bytes: self.payload_peak.max(running),
+            ..self.meter.stats()
+        }
+    }
+
+    /// Stops all threads and gives memory back. The cursor stays; the next iteration starts anew from it.
+    pub fn close(&mut self) {
+        self.cursor = self.cursor();
+        self.iteration = None;
+        self.stop_session();
+    }
+
+    fn stop_session(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.payload_peak = self.payload_peak.max(session.payload_peak());
+        }
+        self.session_cursor = None;
+    }
+}
+
+impl Iteration {
+    fn cursor(&self, order: DeliveryOrder) -> Cursor {
+        match order {
+            DeliveryOrder::Plan => self.portion.cursor_after(self.epoch, self.steps),
+            DeliveryOrder::Arrival { .. } => {
+                self.portion.cursor_after_arrival(self.epoch, self.steps, &self.local)
+            }
+        }
+    }
+}
+
+fn too_many(bad: u64, allowed: u64, samples: u64, epoch: u64, last: Option<&Fault>) -> Error {
+    let last = last.map_or_else(String::new, |fault| format!("; the last: {}", fault.error.report()));
+    Error::exhausted(format!(
+        "read epoch {epoch}: {bad} bad samples of {samples}, max_errors allows {allowed}{last}"
+    ))
+    .with_hint("`errors()` lists them; `forebay verify` finds all of them at once")
+}

@@ -1,0 +1,132 @@
+//! Counters on every hand-over, and what they add up to.
+//!
+//! Each wait is timed once, where it happens: the consumer at `take`, threads at the queue, requests at the store.
+//! Stall is what the training loop saw; its fetch part ends when the batch's last payload arrived, the rest is prep.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Counters shared by all stages of a loader. They only grow.
+#[derive(Debug, Default)]
+pub struct Meter {
+    pub(crate) batches: Sum,
+    pub(crate) samples: Sum,
+    pub(crate) padding: Sum,
+    pub(crate) skipped: Sum,
+    pub(crate) substituted: Sum,
+    pub(crate) step_nanos: Sum,
+    pub(crate) fetch_stall_nanos: Sum,
+    pub(crate) prep_stall_nanos: Sum,
+    pub(crate) first_batch_nanos: Sum,
+    pub(crate) ready_at_take: Sum,
+    pub(crate) requests: Sum,
+    pub(crate) payloads: Sum,
+    pub(crate) payload_bytes: Sum,
+    pub(crate) request_nanos: Sum,
+    pub(crate) budget_wait_nanos: Sum,
+    pub(crate) prep_nanos: Sum,
+    pub(crate) prep_starved_nanos: Sum,
+    pub(crate) prep_blocked_nanos: Sum,
+}
+
+/// A counter.
+#[derive(Debug, Default)]
+pub(crate) struct Sum(AtomicU64);
+
+impl Sum {
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Relaxed);
+    }
+
+    pub(crate) fn add_time(&self, time: Duration) {
+        self.add(time.as_nanos() as u64);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.get() as f64 * 1e-9
+    }
+}
+
+/// What the counters say, with units in the names. The same words in Python, in JSON and in the docs.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Stats {
+    /// Batches handed over.
+    pub batches: u64,
+    /// Samples handed over, padding not counted.
+    pub samples: u64,
+    /// Repeated samples that only filled a batch.
+    pub padding: u64,
+    /// Bad samples left out.
+    pub skipped: u64,
+    /// Bad samples replaced by another one.
+    pub substituted: u64,
+    /// Time the consumer spent between two batches.
+    pub step_seconds: f64,
+    /// Time the consumer waited for batches, the first one included.
+    pub stall_seconds: f64,
+    /// Part of the stall that would vanish if every payload were resident.
+    pub fetch_stall_seconds: f64,
+    /// Part of the stall that remains when every payload is resident.
+    pub prep_stall_seconds: f64,
+    /// Wait for the very first batch, included in the stall.
+    pub first_batch_seconds: f64,
+    /// Mean number of batches that were ready when one was taken.
+    pub ready_batches_mean: f64,
+    /// Requests to the store.
+    pub requests: u64,
+    /// Payloads fetched.
+    pub payloads: u64,
+    /// Bytes of these payloads.
+    pub payload_bytes: u64,
+    /// Mean time of one request.
+    pub request_seconds_mean: f64,
+    /// Time fetching waited for memory: the plane is ahead of the consumer.
+    pub budget_wait_seconds: f64,
+    /// Processor time of all preparing threads, about: time inside ops.
+    pub prep_seconds: f64,
+    /// Time preparing threads waited for payloads.
+    pub prep_starved_seconds: f64,
+    /// Time preparing threads waited because enough batches were ready.
+    pub prep_blocked_seconds: f64,
+    /// Preparing threads.
+    pub threads: u64,
+    /// Batches that may be open at once.
+    pub open_batches: u64,
+    /// Bytes payloads and undelivered batches may take together.
+    pub memory_limit_bytes: u64,
+    /// Most bytes of payloads held at once.
+    pub payload_peak_bytes: u64,
+}
+
+impl Meter {
+    /// The counters as numbers with units; what the meter cannot know is left at its default.
+    pub fn stats(&self) -> Stats {
+        let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
+        Stats {
+            batches: self.batches.get(),
+            samples: self.samples.get(),
+            padding: self.padding.get(),
+            skipped: self.skipped.get(),
+            substituted: self.substituted.get(),
+            step_seconds: self.step_nanos.seconds(),
+            stall_seconds: self.fetch_stall_nanos.seconds() + self.prep_stall_nanos.seconds(),
+            fetch_stall_seconds: self.fetch_stall_nanos.seconds(),
+            prep_stall_seconds: self.prep_stall_nanos.seconds(),
+            first_batch_seconds: self.first_batch_nanos.seconds(),
+            ready_batches_mean: mean(self.ready_at_take.get() as f64, self.batches.get()),
+            requests: self.requests.get(),
+            payloads: self.payloads.get(),
+            payload_bytes: self.payload_bytes.get(),
+            request_seconds_mean: mean(self.request_nanos.seconds(), self.requests.get()),
+            budget_wait_seconds: self.budget_wait_nanos.seconds(),
+            prep_seconds: self.prep_nanos.seconds(),
+            prep_starved_seconds: self.prep_starved_nanos.seconds(),
+            prep_blocked_seconds: self.prep_blocked_nanos.seconds(),
+            ..Stats::default()
+        }
+    }
+}
