@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 30
         test-scripts stubs wheel docs docs-check bench promises promises-check requirements slow fuzz-smoke clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##   / { print "\n" substr($$0, 6) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 ##   First
 
