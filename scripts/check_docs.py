@@ -32,13 +32,14 @@ PAGES_WITH_TESTS = ("docs/concepts/guarantees.md",)
 
 
 def files(root: Path) -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        check=True,
-    ).stdout.decode()
-    return [path for name in sorted(set(listed.split("\0")) - {""}) if (path := root / name).is_file()]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    if listed.returncode == 0:
+        names = sorted(set(listed.stdout.decode().split("\0")) - {""})
+        return [path for name in names if (path := root / name).is_file()]
+    # An unpacked release has no git: everything counts but what is built or installed.
+    built = {"target", ".venv", ".cache", "dist", "__pycache__"}
+    return sorted(p for p in root.rglob("*") if p.is_file() and not built & set(p.relative_to(root).parts))
 
 
 def anchor(heading: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,11 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_sound_tree_has_no_faults(tree: Path) -> None:
+def test_a_sound_tree_has_no_faults_with_and_without_git(tree: Path) -> None:
+    assert check_docs.main(tree) == 0
+    shutil.rmtree(tree / ".git")
+    (tree / "target").mkdir()
+    (tree / "target/built.md").write_text("[x](missing.md)")
     assert check_docs.main(tree) == 0
 
 
