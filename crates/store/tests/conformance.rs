@@ -1,4 +1,5 @@
 //! Every store and every adapter of this crate keeps the promises of the public suite.
+#![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
 use bytes::Bytes;
 use forebay_core::Result;

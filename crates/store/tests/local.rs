@@ -1,4 +1,5 @@
 //! Promises of the local store beyond the common suite.
+#![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
 use bytes::Bytes;
 use forebay_core::ErrorKind;

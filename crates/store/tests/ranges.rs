@@ -1,4 +1,5 @@
 //! Ranges of objects are what slices of the same bytes are, on every store.
+#![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
 use forebay_core::ErrorKind;
 use forebay_store::local::{LocalOptions, ReadMode};

@@ -50,6 +50,8 @@ pub(super) struct Kept {
 struct Objects {
     by_key: HashMap<String, (Arc<Expanded>, u64)>,
     clock: u64,
+    /// Grows with every [`Kept::replaced`]: what was expanded before must not be kept after.
+    replaced: u64,
 }
 
 impl Kept {
@@ -85,8 +87,17 @@ impl Kept {
         })
     }
 
-    pub(super) fn insert(&self, key: &str, expanded: &Arc<Expanded>) {
+    /// Changes when an object was replaced; goes to [`Kept::insert`].
+    pub(super) fn moment(&self) -> u64 {
+        self.with(|objects| objects.replaced)
+    }
+
+    /// Keeps what was expanded, unless an object was replaced since `moment`.
+    pub(super) fn insert(&self, key: &str, expanded: &Arc<Expanded>, moment: u64) {
         self.with(|objects| {
+            if objects.replaced != moment {
+                return;
+            }
             objects.clock += 1;
             objects.by_key.insert(key.to_owned(), (Arc::clone(expanded), objects.clock));
         });
@@ -95,6 +106,12 @@ impl Kept {
     pub(super) fn forget(&self, key: &str) {
         // Bound first: closing the file must not happen under the lock.
         let _gone = self.with(|objects| objects.by_key.remove(key));
+    }
+
+    /// As [`Kept::forget`], also for what is being expanded right now.
+    pub(super) fn replaced(&self, key: &str) {
+        self.with(|objects| objects.replaced += 1);
+        self.forget(key);
     }
 
     /// Takes more bytes, letting go of old objects where needed. `false` when those in use leave no room.

@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// Bytes of the compressed object that are fetched and expanded at a time.
 const CHUNK_BYTES: u64 = 4 << 20;
 
+/// How often an object may be replaced while it is expanded before that is an error.
+const CHANGES: usize = 8;
+
 /// Bounds of a [`GunzipStore`].
 #[derive(Clone, Debug)]
 pub struct GunzipOptions {
@@ -85,19 +88,36 @@ impl GunzipStore {
         if !fresh && let Some(kept) = self.kept.get(key) {
             return Ok(kept);
         }
-        let meta = self.inner.head(key).await?;
         let lock = self.lock_of(key);
         let _alone = lock.lock().await;
-        if let Some(kept) = self.kept.get(key).filter(|kept| kept.is_of(&meta)) {
+        if !fresh && let Some(kept) = self.kept.get(key) {
             return Ok(kept);
         }
-        self.expand(meta).await
+        let moment = self.kept.moment();
+        let mut meta = self.inner.head(key).await?;
+        for _ in 0..CHANGES {
+            if let Some(kept) = self.kept.get(key).filter(|kept| kept.is_of(&meta)) {
+                return Ok(kept);
+            }
+            self.kept.forget(key);
+            let expanded = self.expand(&meta).await;
+            // The pieces were read one by one, so a replaced object may have been mixed or look corrupt.
+            let now = self.inner.head(key).await?;
+            if now == meta {
+                let expanded = Arc::new(expanded?);
+                self.kept.insert(key, &expanded, moment);
+                return Ok(expanded);
+            }
+            meta = now;
+        }
+        let url = self.inner.url(key);
+        Err(Error::stale(format!("expand `{url}`: it was replaced {CHANGES} times meanwhile"))
+            .with_facts(fault::facts(&url, None)))
     }
 
-    async fn expand(&self, meta: ObjectMeta) -> Result<Arc<Expanded>> {
-        self.kept.forget(&meta.key);
+    async fn expand(&self, meta: &ObjectMeta) -> Result<Expanded> {
         let url = self.inner.url(&meta.key);
-        let mut expansion = Expansion::start(&self.options, Arc::clone(&self.kept), &meta, url)?;
+        let mut expansion = Expansion::start(&self.options, Arc::clone(&self.kept), meta, url)?;
         let mut at = 0;
         while at < meta.size {
             let end = meta.size.min(at + CHUNK_BYTES);
@@ -105,9 +125,7 @@ impl GunzipStore {
             at = end;
             expansion = self.pool.run(move || expansion.feed(&chunk)).await?;
         }
-        let expanded = Arc::new(self.pool.run(move || expansion.finish()).await?);
-        self.kept.insert(&meta.key, &expanded);
-        Ok(expanded)
+        self.pool.run(move || expansion.finish()).await
     }
 
     fn lock_of(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
@@ -197,7 +215,7 @@ impl Store for GunzipStore {
             key::check_for_write(key)?;
             let compressed = self.pool.run(move || expand::compress(&bytes)).await?;
             let written = self.inner.write(key, compressed.into()).await;
-            self.kept.forget(key);
+            self.kept.replaced(key);
             written
         }
         .boxed()

@@ -42,8 +42,10 @@ const WAKE: u64 = u64::MAX;
 /// Why a direct read gave no bytes.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The kernel, the container or the file system does not offer it: read through the page cache.
+    /// The file system does not offer it: read through the page cache, and do not ask again.
     Refused,
+    /// It could not be served this time: read through the page cache.
+    Missed,
     /// The read itself went wrong.
     Failed(Error),
 }
@@ -68,14 +70,14 @@ impl Ring {
         Ok(Self { requests: Some(sender), wake })
     }
 
-    /// Reads a span that is not empty; [`OpenFile::direct`] must have opened the file's direct descriptor.
+    /// Reads a span that is not empty; [`OpenFile::open_direct`] must have been called.
     pub(super) async fn read(&self, file: &Arc<OpenFile>, span: &Range<u64>) -> Result<Bytes, Failure> {
         let (answer, bytes) = oneshot::channel();
-        let flight = Flight::new(Arc::clone(file), span.clone(), answer).ok_or(Failure::Refused)?;
-        self.requests.as_ref().and_then(|requests| requests.send(flight).ok()).ok_or(Failure::Refused)?;
+        let flight = Flight::new(Arc::clone(file), span.clone(), answer).ok_or(Failure::Missed)?;
+        self.requests.as_ref().and_then(|requests| requests.send(flight).ok()).ok_or(Failure::Missed)?;
         self.notify();
         // A ring thread that is gone answers nothing; the page cache still does.
-        bytes.await.unwrap_or(Err(Failure::Refused))
+        bytes.await.unwrap_or(Err(Failure::Missed))
     }
 
     fn notify(&self) {
@@ -184,10 +186,8 @@ impl RingThread {
                 continue;
             }
             let Some(mut flight) = self.waiting.pop_front() else { return };
-            let Some(direct) =
-                (!flight.answer.is_canceled()).then(|| flight.file.direct(&self.counters)).flatten()
-            else {
-                let _ = flight.answer.send(Err(Failure::Refused));
+            let Some(direct) = flight.file.direct().filter(|_| !flight.answer.is_canceled()) else {
+                let _ = flight.answer.send(Err(Failure::Missed));
                 continue;
             };
             let filled = flight.buffer.filled;
@@ -233,9 +233,8 @@ impl RingThread {
                 libc::EINTR | libc::EAGAIN if flight.again < AGAIN_LIMIT => {
                     return self.waiting.push_front(flight);
                 }
-                libc::EINTR | libc::EAGAIN | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM => {
-                    Failure::Refused
-                }
+                libc::EINTR | libc::EAGAIN => Failure::Missed,
+                libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM => Failure::Refused,
                 code => {
                     let error = io::Error::from_raw_os_error(code);
                     Failure::Failed(fault::system("read", &url(), Some(at), error))
@@ -252,7 +251,7 @@ impl Drop for RingThread {
         // their memory is given up for good.
         for flight in self.flights.drain(..).flatten() {
             std::mem::forget(flight.buffer);
-            let _ = flight.answer.send(Err(Failure::Refused));
+            let _ = flight.answer.send(Err(Failure::Missed));
         }
     }
 }

@@ -52,17 +52,30 @@ impl OpenFile {
         Ok(Self { file, path, version, direct: OnceLock::new() })
     }
 
-    /// The descriptor for direct reads, opened on first use. Gives `None` when the file system refuses it, or when
-    /// the name has come to mean another file in between.
-    pub(super) fn direct(&self, counters: &Counters) -> Option<&File> {
+    /// Opens the descriptor for direct reads on first use and says whether there is one. `refused` is called when
+    /// the file system does not offer it; there is none either when the name has come to mean another file.
+    pub(super) fn open_direct(&self, counters: &Counters, refused: impl FnOnce()) -> bool {
         let open = || {
             counters.opens.fetch_add(1, Relaxed);
-            let file =
-                open_options().custom_flags(libc::O_DIRECT | libc::O_NONBLOCK).open(&self.path).ok()?;
+            let opened = open_options().custom_flags(libc::O_DIRECT | libc::O_NONBLOCK).open(&self.path);
+            if opened.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::InvalidInput) {
+                refused();
+            }
+            let file = opened.ok()?;
             let found = Version::of(&file.metadata().ok()?);
-            (found.device == self.version.device && found.inode == self.version.inode).then_some(file)
+            if found.device != self.version.device || found.inode != self.version.inode {
+                return None;
+            }
+            // `io_uring` takes O_NONBLOCK at its word and gives up reads that would have to wait.
+            rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::DIRECT).ok()?;
+            Some(file)
         };
-        self.direct.get_or_init(open).as_ref()
+        self.direct.get_or_init(open).is_some()
+    }
+
+    /// What [`OpenFile::open_direct`] opened.
+    pub(super) fn direct(&self) -> Option<&File> {
+        self.direct.get()?.as_ref()
     }
 }
 
@@ -77,6 +90,8 @@ pub(super) struct Files {
 struct Kept {
     files: HashMap<String, (Arc<OpenFile>, u64)>,
     clock: u64,
+    /// Grows with every [`Files::forget`]: a file opened before must not be kept after.
+    forgotten: u64,
 }
 
 impl Files {
@@ -112,19 +127,25 @@ impl Files {
         }
     }
 
+    /// Lets go of the file, also of one that somebody is opening right now.
     pub(super) fn forget(&self, key: &str) {
-        self.lock().files.remove(key);
+        let mut kept = self.lock();
+        kept.forgotten += 1;
+        kept.files.remove(key);
     }
 
     fn open(&self, key: &str, path: &Path, counters: &Counters) -> Result<Arc<OpenFile>> {
+        let forgotten = self.lock().forgotten;
         let file = open_regular(path)?;
         counters.opens.fetch_add(1, Relaxed);
         let named = OpenFile::named(file, path.to_owned());
         let file =
             Arc::new(named.map_err(|error| fault::system("look at", &path.to_string_lossy(), None, error))?);
-        if self.limit > 0 {
-            self.lock().keep(key, Arc::clone(&file), self.limit);
+        let mut kept = self.lock();
+        if self.limit > 0 && kept.forgotten == forgotten {
+            kept.keep(key, Arc::clone(&file), self.limit);
         }
+        drop(kept);
         Ok(file)
     }
 

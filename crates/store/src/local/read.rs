@@ -125,7 +125,11 @@ impl LocalStore {
             for (span, bytes) in cold.into_iter().zip(read) {
                 match bytes {
                     Ok(bytes) => buffered::deal(&span, &bytes, &reading.parts, &mut reading.answer),
-                    Err(Failure::Refused) => reading.cold.push(span),
+                    Err(Failure::Refused) => {
+                        self.inner.direct.refuse(reading.file.version.device);
+                        reading.cold.push(span);
+                    }
+                    Err(Failure::Missed) => reading.cold.push(span),
                     Err(Failure::Failed(error)) => {
                         self.inner.files.forget(key);
                         return Err(error);
@@ -136,7 +140,6 @@ impl LocalStore {
         if reading.cold.is_empty() {
             return Ok(reading.answer);
         }
-        self.inner.direct.refuse(reading.file.version.device);
         let name = key.to_owned();
         self.run(move |inner| {
             let cold = std::mem::take(&mut reading.cold);
@@ -206,6 +209,6 @@ impl Inner {
         wished
             && !self.direct.is_refused(file.version.device)
             && self.ring().is_some()
-            && file.direct(&self.counters).is_some()
+            && file.open_direct(&self.counters, || self.direct.refuse(file.version.device))
     }
 }
