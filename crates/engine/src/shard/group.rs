@@ -54,7 +54,8 @@ impl Grouper {
                 Ok(None)
             }
             _ => {
-                let sample = GroupedSample { key: key.to_string(), header: member.header, fields: vec![field] };
+                let sample =
+                    GroupedSample { key: key.to_string(), header: member.header, fields: vec![field] };
                 Ok(self.open.replace(sample))
             }
         }
@@ -117,9 +118,9 @@ fn too_many_fields(key: &str, member: &Member) -> Error {
     let (name, at) = (&member.name, member.header);
     let message =
         format!("tar member `{name}` at byte {at}: sample `{key}` has more than {FIELDS_OF_A_SAMPLE} fields");
-    Error::exhausted(message)
-        .with_facts(facts(key, "", member))
-        .with_hint("a key ends at the first dot of the file name: `run.0001.jpg` is field `0001.jpg` of `run`")
+    Error::exhausted(message).with_facts(facts(key, "", member)).with_hint(
+        "a key ends at the first dot of the file name: `run.0001.jpg` is field `0001.jpg` of `run`",
+    )
 }
 
 #[cfg(test)]

@@ -91,7 +91,8 @@ impl PaxRecords {
     pub fn parse(mut bytes: &[u8]) -> Result<Self, String> {
         let mut records = Self::default();
         while !bytes.is_empty() {
-            let space = bytes.iter().take(20).position(|byte| *byte == b' ').ok_or("pax record has no length")?;
+            let space =
+                bytes.iter().take(20).position(|byte| *byte == b' ').ok_or("pax record has no length")?;
             let length = decimal(&bytes[..space]).ok_or("pax record has no length")?;
             let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
             let length = length.ok_or("pax record is longer than its header")?;
@@ -224,7 +225,9 @@ mod tests {
         assert_eq!(records.size, Some(Some(123)));
         assert_eq!(PaxRecords::parse(b"8 path=\n").unwrap().path, Some(None));
         assert!(PaxRecords::parse(b"24 GNU.sparse.major=1.0\n").unwrap().sparse);
-        for bad in ["5 a=b\n", "99999999999999999999999 a=b\n", "6 ab\n\n", "x", "3 \n", "0 \n", "14 size=12345a\n"] {
+        for bad in
+            ["5 a=b\n", "99999999999999999999999 a=b\n", "6 ab\n\n", "x", "3 \n", "0 \n", "14 size=12345a\n"]
+        {
             assert!(PaxRecords::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }

@@ -104,7 +104,9 @@ impl Walker {
                 self.expecting = Expecting::Nothing;
                 Ok(None)
             }
-            Expecting::Header if left == 0 && self.entries == 0 => Err(self.fault(None, "the object is empty")),
+            Expecting::Header if left == 0 && self.entries == 0 => {
+                Err(self.fault(None, "the object is empty"))
+            }
             Expecting::Header if left < BLOCK as u64 => {
                 Err(self.fault(None, &format!("truncated, {left} of {BLOCK} header bytes are there")))
             }
@@ -132,10 +134,13 @@ impl Walker {
                 Ok(None)
             }
             Expecting::Header => {
-                let block = bytes.try_into().map_err(|_| Error::internal("tar walker was given a wrong length"))?;
+                let block =
+                    bytes.try_into().map_err(|_| Error::internal("tar walker was given a wrong length"))?;
                 match Header::parse(block).map_err(|why| self.fault(None, &why))? {
                     Some(header) => self.take_header(header),
-                    None if self.extended => Err(self.fault(None, "an extension header has no member after it")),
+                    None if self.extended => {
+                        Err(self.fault(None, "an extension header has no member after it"))
+                    }
                     None => {
                         self.position += BLOCK as u64;
                         self.end.marked = true;
@@ -332,7 +337,10 @@ impl Window {
             self.bytes = store.read(key, ByteRange::from(range.start..stop)).await?;
             self.start = range.start;
             if (self.bytes.len() as u64) < range.end - range.start {
-                return Err(Error::internal(format!("read `{}`: the store gave too few bytes", store.url(key))));
+                return Err(Error::internal(format!(
+                    "read `{}`: the store gave too few bytes",
+                    store.url(key)
+                )));
             }
         }
         let from = (range.start - self.start) as usize;

@@ -130,7 +130,8 @@ impl OpenShard {
     fn create(path: PathBuf, overwrite: bool) -> Result<Self> {
         refuse_existing(&path, overwrite)?;
         let folder = folder_of(&path);
-        fs::create_dir_all(folder).map_err(|e| Error::io(format!("make folder `{}`", folder.display()), e))?;
+        fs::create_dir_all(folder)
+            .map_err(|e| Error::io(format!("make folder `{}`", folder.display()), e))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // The process id keeps two writers apart; a name left behind by a dead one is simply written again.
         let temporary = folder.join(format!(".tmp-{name}-{}", std::process::id()));
@@ -186,7 +187,8 @@ fn refuse_existing(path: &Path, overwrite: bool) -> Result<()> {
         return Ok(());
     }
     let message = format!("write shard `{}`: it exists already", path.display());
-    Err(Error::invalid_config(message).with_hint("choose another name, or ask for existing shards to be replaced"))
+    Err(Error::invalid_config(message)
+        .with_hint("choose another name, or ask for existing shards to be replaced"))
 }
 
 /// The members of a sample, checked to read back as that sample.
@@ -201,7 +203,11 @@ fn member_names(key: &str, fields: &[(&str, &[u8])]) -> Result<Vec<String>> {
     let mut names: Vec<String> = Vec::with_capacity(fields.len());
     for (at, (field, _)) in fields.iter().enumerate() {
         let name = format!("{key}.{field}");
-        if field.is_empty() || field.contains('\0') || is_meta(&name) || split_name(&name) != Some((key, field)) {
+        if field.is_empty()
+            || field.contains('\0')
+            || is_meta(&name)
+            || split_name(&name) != Some((key, field))
+        {
             let why = format!("member `{name}` would read back under another key");
             return Err(Error::invalid_config(format!("write sample `{key}`: {why}"))
                 .with_hint("a key ends at the first dot of its file name; replace its dots"));

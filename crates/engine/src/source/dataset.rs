@@ -46,7 +46,9 @@ impl Dataset {
     ) -> Result<Self> {
         let kind = manifest.meta().get("kind").and_then(|kind| kind.as_str());
         let kind = kind.and_then(SourceKind::from_name).ok_or_else(|| {
-            Error::corrupt(format!("open dataset `{url}`: its manifest does not say how the dataset is stored"))
+            Error::corrupt(format!(
+                "open dataset `{url}`: its manifest does not say how the dataset is stored"
+            ))
         })?;
         let class_names = manifest.meta().get("class_names").and_then(|names| {
             names.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
@@ -89,7 +91,9 @@ impl Dataset {
         let manifest = self.manifest();
         let Some(info) = manifest.fields().get(field) else {
             let have = manifest.fields().len();
-            return Err(Error::invalid_config(format!("read field {field} of sample {sample}: there are {have}")));
+            return Err(Error::invalid_config(format!(
+                "read field {field} of sample {sample}: there are {have}"
+            )));
         };
         let Some(location) = manifest.location(sample, field) else {
             return Err(self.missing(sample, field));
@@ -115,7 +119,8 @@ impl Dataset {
     pub async fn read_sample(&self, sample: SampleId) -> Result<Vec<(String, FieldValue)>> {
         let manifest = self.manifest();
         if sample.0 >= manifest.len() {
-            let message = format!("read sample {sample} of `{}`: it has {} samples", self.url(), manifest.len());
+            let message =
+                format!("read sample {sample} of `{}`: it has {} samples", self.url(), manifest.len());
             return Err(Error::not_found(message));
         }
         let mut values = Vec::new();
@@ -136,7 +141,8 @@ impl Dataset {
         let manifest = self.manifest();
         let info = &manifest.fields()[field];
         if sample.0 >= manifest.len() {
-            let message = format!("read sample {sample} of `{}`: it has {} samples", self.url(), manifest.len());
+            let message =
+                format!("read sample {sample} of `{}`: it has {} samples", self.url(), manifest.len());
             return Error::not_found(message);
         }
         let why = match info.kind {
@@ -144,8 +150,12 @@ impl Dataset {
             FieldKind::Payload => "this sample has no such field",
         };
         let (key, name) = (manifest.key(sample), &info.name);
-        let facts =
-            Facts { sample_id: Some(sample), key: Some(key.clone()), field: Some(name.clone()), ..Facts::default() };
+        let facts = Facts {
+            sample_id: Some(sample),
+            key: Some(key.clone()),
+            field: Some(name.clone()),
+            ..Facts::default()
+        };
         Error::not_found(format!("read field `{name}` of sample `{key}`: {why}")).with_facts(facts)
     }
 }

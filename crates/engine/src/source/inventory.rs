@@ -26,7 +26,12 @@ pub(super) struct Inventory {
 }
 
 /// Finds the objects that `items` mean.
-pub(super) async fn take(store: &dyn Store, items: &[Item], options: &OpenOptions, url: &str) -> Result<Inventory> {
+pub(super) async fn take(
+    store: &dyn Store,
+    items: &[Item],
+    options: &OpenOptions,
+    url: &str,
+) -> Result<Inventory> {
     if let [Item::Folder(prefix)] = items {
         return folder(store, prefix, options, url).await;
     }
@@ -95,8 +100,9 @@ async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &st
         None if options.labels.is_some() => SourceKind::Table,
         None if !shards.is_empty() && !files.is_empty() => {
             let (shards, files) = (shards.len(), files.len());
-            let message =
-                format!("open dataset `{url}`: it holds {shards} shards and {files} files, so its kind is not clear");
+            let message = format!(
+                "open dataset `{url}`: it holds {shards} shards and {files} files, so its kind is not clear"
+            );
             return Err(Error::invalid_config(message).with_hint("set kind to `tar`, `tree` or `table`"));
         }
         None if !shards.is_empty() => SourceKind::Tar,
@@ -146,7 +152,8 @@ async fn nothing_matches(store: &dyn Store, item: &Item, url: &str) -> Error {
     let (Item::Key(what) | Item::Pattern(what) | Item::Folder(what)) = item;
     let folder = literal_prefix(what).rfind('/').map_or("", |slash| &what[..=slash]);
     let nearby = store.list(folder).take(200).filter_map(|meta| async { meta.ok().map(|meta| meta.key) });
-    let nearby: Vec<String> = nearby.filter(|key| futures::future::ready(!is_hidden(key))).take(5).collect().await;
+    let nearby: Vec<String> =
+        nearby.filter(|key| futures::future::ready(!is_hidden(key))).take(5).collect().await;
     let error = Error::not_found(format!("open dataset `{url}`: nothing matches `{}`", store.url(what)));
     if nearby.is_empty() {
         return error.with_hint(format!("`{}` holds nothing", store.url(folder)));

@@ -55,14 +55,18 @@ impl Kept {
         if let Err(error) = self.store.write(&self.key, bytes).await {
             let path = self.store.url(&self.key);
             tracing::warn!(manifest = path, reason = %error, "manifest cannot be kept");
-            notes.push(format!("the manifest cannot be kept, so the next run indexes again: {}", error.report()));
+            notes.push(format!(
+                "the manifest cannot be kept, so the next run indexes again: {}",
+                error.report()
+            ));
         }
     }
 }
 
 /// Where manifests are kept when nothing else is said: below the user's cache folder, if there is one.
 pub(super) fn default_folder(options: &OpenOptions) -> Option<PathBuf> {
-    let set = |name: &str| options.variable(name).filter(|value| Path::new(value).is_absolute()).map(PathBuf::from);
+    let set =
+        |name: &str| options.variable(name).filter(|value| Path::new(value).is_absolute()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
     Some(cache.join("forebay").join("manifests"))
 }
@@ -89,7 +93,9 @@ pub(super) fn fingerprint(inventory: &Inventory) -> String {
 pub(super) fn stale(manifest: &Manifest, inventory: &Inventory) -> Option<String> {
     let meta = manifest.meta();
     let said = |name: &str| meta.get(name).and_then(|value| value.as_str());
-    if said("inventory") == Some(fingerprint(inventory).as_str()) && said("kind") == Some(inventory.kind.name()) {
+    if said("inventory") == Some(fingerprint(inventory).as_str())
+        && said("kind") == Some(inventory.kind.name())
+    {
         return None;
     }
     let mut known = (0..manifest.object_count()).map(|object| manifest.object(object));

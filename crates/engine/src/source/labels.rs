@@ -162,8 +162,12 @@ impl Records<'_> {
                     field.push('"');
                     self.text = rest;
                 }
-                None if self.text.is_empty() || self.text.starts_with([self.separator, '\n', '\r']) => return Ok(field),
-                None => return Err(Error::corrupt(format!("text follows a closing quote on line {}", self.line))),
+                None if self.text.is_empty() || self.text.starts_with([self.separator, '\n', '\r']) => {
+                    return Ok(field);
+                }
+                None => {
+                    return Err(Error::corrupt(format!("text follows a closing quote on line {}", self.line)));
+                }
             }
         }
     }
@@ -180,7 +184,10 @@ mod tests {
 
     #[test]
     fn csv_quotes_hold_separators_quotes_and_line_ends() {
-        let rows = parse("l.csv", "\u{feff}file,label\r\n\"a,\"\"b\"\".jpg\",cat\r\n\"c\nd.jpg\", 7 \n\ne.jpg,\n".as_bytes());
+        let rows = parse(
+            "l.csv",
+            "\u{feff}file,label\r\n\"a,\"\"b\"\".jpg\",cat\r\n\"c\nd.jpg\", 7 \n\ne.jpg,\n".as_bytes(),
+        );
         let rows = rows.unwrap();
         assert_eq!(rows.columns, ["file", "label"]);
         let wanted = [
@@ -193,7 +200,8 @@ mod tests {
 
     #[test]
     fn jsonl_rows_may_lack_columns() {
-        let rows = parse("l.jsonl", b"{\"file\":\"a\",\"y\":1}\n\n{\"z\":true,\"file\":\"b\",\"y\":1.5}\n").unwrap();
+        let rows =
+            parse("l.jsonl", b"{\"file\":\"a\",\"y\":1}\n\n{\"z\":true,\"file\":\"b\",\"y\":1.5}\n").unwrap();
         assert_eq!(rows.columns, ["file", "y", "z"]);
         assert_eq!(rows.rows[0].1, [text("a"), Cell::Int(1), Cell::Missing]);
         assert_eq!(rows.rows[1], (3, vec![text("b"), Cell::Other, Cell::Int(1)]));

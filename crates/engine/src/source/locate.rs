@@ -88,7 +88,8 @@ pub(super) fn shard_name(key: &str) -> Option<bool> {
 
 /// Whether a key is hidden or unfinished: some part begins with a dot, or its name is that of a temporary file.
 pub(super) fn is_hidden(key: &str) -> bool {
-    key.split('/').any(|part| part.starts_with('.')) || [".tmp", ".part", "~"].iter().any(|end| key.ends_with(end))
+    key.split('/').any(|part| part.starts_with('.'))
+        || [".tmp", ".part", "~"].iter().any(|end| key.ends_with(end))
 }
 
 /// What makes a part of a glob more than a name; the backslash takes the meaning from the others.
@@ -105,7 +106,8 @@ struct Found {
 impl Found {
     fn new(part: &Pattern) -> Result<Self> {
         let path = local_path(&part.text)?;
-        let path = std::path::absolute(&path).map_err(|e| Error::io(format!("open dataset `{}`", part.text), e))?;
+        let path =
+            std::path::absolute(&path).map_err(|e| Error::io(format!("open dataset `{}`", part.text), e))?;
         let path = normal(&path);
         Ok(Self { folder: path.is_dir(), glob: part.is_glob && !path.exists(), path })
     }
@@ -157,8 +159,10 @@ fn local_path(part: &str) -> Result<PathBuf> {
     }
     let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
     if !path.starts_with('/') {
-        return Err(Error::invalid_config(format!("open dataset `{part}`: a `file://` URL names an absolute path"))
-            .with_hint("write `file:///data/train`, or a plain path"));
+        return Err(Error::invalid_config(format!(
+            "open dataset `{part}`: a `file://` URL names an absolute path"
+        ))
+        .with_hint("write `file:///data/train`, or a plain path"));
     }
     Ok(PathBuf::from(percent_decoded(path)))
 }
@@ -216,10 +220,10 @@ mod tests {
         assert_eq!(located.root, Path::new("/no/such"));
         assert_eq!(located.items, [Item::Key("a/x.tar".into()), Item::Key("b/y z.tar".into())]);
         let located = locate_local(&parts(&["/no/such/../a/t-*.tar"])).unwrap();
-        assert_eq!((located.root.as_path(), located.items), (
-            Path::new("/no/a"),
-            vec![Item::Pattern("t-*.tar".into())]
-        ));
+        assert_eq!(
+            (located.root.as_path(), located.items),
+            (Path::new("/no/a"), vec![Item::Pattern("t-*.tar".into())])
+        );
     }
 
     #[test]

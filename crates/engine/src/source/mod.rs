@@ -24,7 +24,9 @@ pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
 pub use synthetic::{SyntheticPayload, SyntheticSpec, synthetic};
 
 /// Runs `work`, which blocks, on a thread of its own, so that the caller's executor goes on.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> forebay_core::Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> forebay_core::Result<T> {
     let (sender, receiver) = futures::channel::oneshot::channel();
     std::thread::Builder::new()
         .name("forebay-source".into())
@@ -33,5 +35,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
             let _ = sender.send(work());
         })
         .map_err(|error| forebay_core::Error::io("start a thread", error))?;
-    receiver.await.map_err(|_| forebay_core::Error::internal("work on a source's thread ended without an answer"))
+    receiver
+        .await
+        .map_err(|_| forebay_core::Error::internal("work on a source's thread ended without an answer"))
 }

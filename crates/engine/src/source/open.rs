@@ -34,14 +34,19 @@ pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
         return open_manifest(&located.root, &store, key, url).await;
     }
     let folder = options.manifest_dir.clone().or_else(|| kept::default_folder(options));
-    let identity: Vec<String> = located.items.iter().map(|item| format!("{}: {item:?}", located.root.display())).collect();
+    let identity: Vec<String> =
+        located.items.iter().map(|item| format!("{}: {item:?}", located.root.display())).collect();
     let kept = folder.map(|folder| Kept::new(folder, &identity, options));
     let opening = Opening { store, items: located.items, root: Some(located.root), kept, options, url };
     opening.run().await
 }
 
 /// Opens a dataset on any store. Specs are keys, patterns and folders of that store.
-pub async fn open_with_store(store: Arc<dyn Store>, spec: &[String], options: &OpenOptions) -> Result<Dataset> {
+pub async fn open_with_store(
+    store: Arc<dyn Store>,
+    spec: &[String],
+    options: &OpenOptions,
+) -> Result<Dataset> {
     let url = spec.join("::");
     let parts = locate::expand(spec, options)?;
     let items = locate::locate_keys(&parts);
@@ -51,7 +56,10 @@ pub async fn open_with_store(store: Arc<dyn Store>, spec: &[String], options: &O
 }
 
 /// The objects that a spec means, without opening them; for `verify`.
-pub(super) async fn take_inventory(spec: &[String], options: &OpenOptions) -> Result<(Arc<dyn Store>, Inventory)> {
+pub(super) async fn take_inventory(
+    spec: &[String],
+    options: &OpenOptions,
+) -> Result<(Arc<dyn Store>, Inventory)> {
     let parts = locate::expand(spec, options)?;
     let located = locate::locate_local(&parts)?;
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(located.root));
@@ -83,7 +91,8 @@ impl Opening<'_> {
         }
         // Taken before the listing, so that a file that comes in between is seen the next time.
         let times = self.folder_times().await?;
-        let mut inventory = inventory::take(self.store.as_ref(), &self.items, self.options, &self.url).await?;
+        let mut inventory =
+            inventory::take(self.store.as_ref(), &self.items, self.options, &self.url).await?;
         let label_store = self.find_labels(&mut inventory).await?;
         if let Some(manifest) = kept {
             match kept::stale(&manifest, &inventory) {
@@ -122,7 +131,9 @@ impl Opening<'_> {
                 shards::build(store.as_ref(), inventory, self.options, meta).await?
             }
             SourceKind::Tree => {
-                if let Some(times) = found.times.as_ref().filter(|_| inventory.objects.len() > LISTED_FILES as usize) {
+                if let Some(times) =
+                    found.times.as_ref().filter(|_| inventory.objects.len() > LISTED_FILES as usize)
+                {
                     meta["folders"] = times.clone();
                 }
                 tree::build(inventory, meta, notes, &self.url)?
@@ -139,7 +150,9 @@ impl Opening<'_> {
             }
             SourceKind::Synthetic => {
                 let message = format!("open dataset `{}` as `synthetic`: it names stored files", self.url);
-                return Err(Error::invalid_config(message).with_hint("write `synthetic://?samples=1000&bytes=4096`"));
+                return Err(
+                    Error::invalid_config(message).with_hint("write `synthetic://?samples=1000&bytes=4096`")
+                );
             }
         };
         kept::open_built(bytes)
@@ -160,7 +173,8 @@ impl Opening<'_> {
         let doing = |error: Error| error.while_doing(format_args!("read labels of dataset `{}`", self.url));
         let found: ObjectMeta = store.head(&key).await.map_err(doing)?;
         if found.size > MAX_LABEL_BYTES {
-            let message = format!("`{}` has {} bytes, at most {MAX_LABEL_BYTES} are read", store.url(&key), found.size);
+            let message =
+                format!("`{}` has {} bytes, at most {MAX_LABEL_BYTES} are read", store.url(&key), found.size);
             return Err(doing(Error::exhausted(message)));
         }
         inventory.labels = Some(found);
@@ -200,18 +214,22 @@ struct Found {
 /// A manifest file, which knows the folder it was built over.
 async fn open_manifest(root: &Path, store: &Arc<dyn Store>, key: &str, url: String) -> Result<Dataset> {
     let bytes = store.read(key, ByteRange::Full).await?;
-    let manifest = Manifest::open(bytes).map_err(|error| error.while_doing(format_args!("open manifest `{url}`")))?;
+    let manifest =
+        Manifest::open(bytes).map_err(|error| error.while_doing(format_args!("open manifest `{url}`")))?;
     let built_over = manifest.meta().get("root").and_then(|root| root.as_str()).map(PathBuf::from);
     let data: Arc<dyn Store> = Arc::new(LocalStore::new(built_over.unwrap_or_else(|| root.to_path_buf())));
     // Nobody lists the objects here, so the first and the last stand for all of them.
     for object in [0, manifest.object_count().saturating_sub(1)] {
         let known = manifest.object(object);
-        let found = data.head(&known.key).await.map_err(|e| e.while_doing(format_args!("open manifest `{url}`")))?;
+        let found =
+            data.head(&known.key).await.map_err(|e| e.while_doing(format_args!("open manifest `{url}`")))?;
         let compressed = locate::shard_name(&known.key) == Some(true);
         if found.stamp != known.stamp || (found.size != known.size && !compressed) {
             let object = data.url(&known.key);
-            return Err(Error::stale(format!("open manifest `{url}`: `{object}` changed since it was built"))
-                .with_hint("build the manifest again"));
+            return Err(Error::stale(format!(
+                "open manifest `{url}`: `{object}` changed since it was built"
+            ))
+            .with_hint("build the manifest again"));
         }
     }
     let store = reading_store(&manifest, &data);
@@ -223,14 +241,17 @@ fn reading_store(manifest: &Manifest, store: &Arc<dyn Store>) -> Arc<dyn Store> 
     if manifest.meta().get("kind").and_then(|kind| kind.as_str()) != Some(SourceKind::Tar.name()) {
         return Arc::clone(store);
     }
-    let keys: Vec<_> = (0..manifest.object_count()).map(|object| manifest.object(object).key.into_owned()).collect();
+    let keys: Vec<_> =
+        (0..manifest.object_count()).map(|object| manifest.object(object).key.into_owned()).collect();
     shards::reading_store(store, keys.iter().map(String::as_str))
 }
 
 /// A path as a store over its folder and a key in it.
 fn split_path(path: &Path) -> Result<(Arc<dyn Store>, String)> {
-    let bad = || Error::invalid_config(format!("read labels `{}`: the path has no file name", path.display()));
-    let path = std::path::absolute(path).map_err(|e| Error::io(format!("read labels `{}`", path.display()), e))?;
+    let bad =
+        || Error::invalid_config(format!("read labels `{}`: the path has no file name", path.display()));
+    let path =
+        std::path::absolute(path).map_err(|e| Error::io(format!("read labels `{}`", path.display()), e))?;
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(bad)?;
     let folder = path.parent().ok_or_else(bad)?;
     Ok((Arc::new(LocalStore::new(folder.to_path_buf())), name.to_string()))

@@ -3,7 +3,7 @@
 use super::inventory::Inventory;
 use super::locate::shard_name;
 use super::options::{OpenOptions, Progress};
-use crate::shard::{Grouper, GroupedSample, HeaderReads, Limits, Walker, walk_object};
+use crate::shard::{GroupedSample, Grouper, HeaderReads, Limits, Walker, walk_object};
 use forebay_core::manifest::{FieldKind, ManifestBuilder, Value};
 use forebay_core::{Error, Result};
 use forebay_store::{GunzipOptions, GunzipStore, ObjectMeta, Store};
@@ -39,14 +39,20 @@ pub(super) async fn build(
     }
     if builder.is_empty() {
         let first = inventory.objects.first().map(|object| store.url(&object.key)).unwrap_or_default();
-        return Err(Error::not_found(format!("index {} shards: no member has an extension", inventory.objects.len()))
-            .with_hint(format!("members are named `key.field`, for example `0001.jpg`; look into `{first}`")));
+        return Err(Error::not_found(format!(
+            "index {} shards: no member has an extension",
+            inventory.objects.len()
+        ))
+        .with_hint(format!("members are named `key.field`, for example `0001.jpg`; look into `{first}`")));
     }
     builder.finish()
 }
 
 /// The store through which shards are read: compressed ones are presented as what they hold.
-pub(super) fn reading_store<'a>(store: &Arc<dyn Store>, mut keys: impl Iterator<Item = &'a str>) -> Arc<dyn Store> {
+pub(super) fn reading_store<'a>(
+    store: &Arc<dyn Store>,
+    mut keys: impl Iterator<Item = &'a str>,
+) -> Arc<dyn Store> {
     if keys.any(|key| shard_name(key) == Some(true)) {
         Arc::new(GunzipStore::new(Arc::clone(store), GunzipOptions::default()))
     } else {

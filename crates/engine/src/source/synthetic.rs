@@ -111,10 +111,14 @@ fn add_samples(builder: &mut ManifestBuilder, spec: &SyntheticSpec) -> Result<Ve
     match &spec.payload {
         SyntheticPayload::Noise { bytes } => {
             for shard in 0..u64::from(spec.shards) {
-                let from = |shard: u64| (u128::from(spec.samples) * u128::from(shard) / u128::from(spec.shards)) as u64;
+                let from = |shard: u64| {
+                    (u128::from(spec.samples) * u128::from(shard) / u128::from(spec.shards)) as u64
+                };
                 let samples = from(shard)..from(shard + 1);
                 let size = (samples.end - samples.start).checked_mul(*bytes).filter(|size| *size < 1 << 62);
-                let size = size.ok_or_else(|| Error::invalid_config("make synthetic dataset: a shard passes 2^62 bytes"))?;
+                let size = size.ok_or_else(|| {
+                    Error::invalid_config("make synthetic dataset: a shard passes 2^62 bytes")
+                })?;
                 let key = format!("noise-{shard:06}");
                 builder.add_object(&key, size, spec.seed)?;
                 for (at, sample) in samples.enumerate() {
@@ -175,7 +179,8 @@ impl SyntheticStore {
     fn bytes(&self, key: &str, range: ByteRange) -> Result<Bytes> {
         let (number, content) = self.find(key)?;
         let size = self.meta(key, content).size;
-        let range = range.resolve(size).map_err(|e| e.while_doing(format_args!("read `{}`", self.url(key))))?;
+        let range =
+            range.resolve(size).map_err(|e| e.while_doing(format_args!("read `{}`", self.url(key))))?;
         Ok(match content {
             Content::Noise { .. } => noise(fold(&[self.seed, 3, number]), range),
             Content::Template(bytes) => bytes.slice(range.start as usize..range.end as usize),
@@ -220,7 +225,8 @@ impl Store for SyntheticStore {
 
     fn write<'a>(&'a self, key: &'a str, _bytes: Bytes) -> BoxFuture<'a, Result<()>> {
         let url = self.url(key);
-        async move { Err(Error::unsupported(format!("write `{url}`: synthetic datasets are only read"))) }.boxed()
+        async move { Err(Error::unsupported(format!("write `{url}`: synthetic datasets are only read"))) }
+            .boxed()
     }
 }
 
@@ -231,7 +237,9 @@ mod tests {
 
     #[test]
     fn urls_describe_datasets_and_strange_words_are_named() {
-        let spec = SyntheticSpec::from_url("synthetic://?samples=12&bytes=7&classes=3&shards=5&seed=9").unwrap().unwrap();
+        let spec = SyntheticSpec::from_url("synthetic://?samples=12&bytes=7&classes=3&shards=5&seed=9")
+            .unwrap()
+            .unwrap();
         assert_eq!((spec.samples, spec.classes, spec.shards, spec.seed), (12, 3, 5, 9));
         assert!(SyntheticSpec::from_url("/data/train").unwrap().is_none());
         assert!(SyntheticSpec::from_url("synthetic://?bites=7").unwrap_err().to_string().contains("bites=7"));

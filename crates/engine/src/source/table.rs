@@ -70,11 +70,14 @@ struct Column {
 
 impl Table {
     fn new(name: &str, rows: Rows, inventory: &Inventory, notes: &mut Vec<String>) -> Result<Self> {
-        let file = rows.columns.iter().position(|column| FILE_COLUMNS.contains(&column.to_lowercase().as_str()));
+        let file =
+            rows.columns.iter().position(|column| FILE_COLUMNS.contains(&column.to_lowercase().as_str()));
         let file = file.ok_or_else(|| {
             let have = rows.columns.join("`, `");
-            Error::invalid_config(format!("read labels `{name}`: no column names the file; there are `{have}`"))
-                .with_hint(format!("name it one of {}", FILE_COLUMNS.join(", ")))
+            Error::invalid_config(format!(
+                "read labels `{name}`: no column names the file; there are `{have}`"
+            ))
+            .with_hint(format!("name it one of {}", FILE_COLUMNS.join(", ")))
         })?;
         let row_of = match_rows(name, &rows, file, inventory, notes)?;
         let mut columns = Vec::new();
@@ -82,7 +85,9 @@ impl Table {
             let cells = rows.rows.iter().map(|(_, row)| &row[at]);
             match Column::new(column, cells) {
                 Some(column) => columns.push(column),
-                None => notes.push(format!("column `{column}` of `{name}` holds no integers and no classes: left out")),
+                None => notes.push(format!(
+                    "column `{column}` of `{name}` holds no integers and no classes: left out"
+                )),
             }
         }
         Ok(Self { columns, row_of })
@@ -101,7 +106,9 @@ impl Column {
             let value = |cell: &Cell| if let Cell::Int(value) = cell { Some(*value) } else { None };
             return Some(Self { name, values: cells.map(value).collect(), classes: None });
         }
-        if !CLASS_COLUMNS.contains(&name.to_lowercase().as_str()) || cells.clone().any(|cell| *cell == Cell::Other) {
+        if !CLASS_COLUMNS.contains(&name.to_lowercase().as_str())
+            || cells.clone().any(|cell| *cell == Cell::Other)
+        {
             return None;
         }
         // Among names, `7` is a name too.
@@ -147,7 +154,8 @@ fn match_rows(
                 continue;
             }
         };
-        let found = by_name.get(wanted.as_str()).copied().or_else(|| by_stem.get(wanted.as_str()).copied().flatten());
+        let found =
+            by_name.get(wanted.as_str()).copied().or_else(|| by_stem.get(wanted.as_str()).copied().flatten());
         match found.map(|at| (at, row_of[at])) {
             None => faults.add(|| format!("line {line}: no file `{wanted}`")),
             Some((_, Some(before))) => {
@@ -157,7 +165,8 @@ fn match_rows(
         }
     }
     faults.check(name)?;
-    let unlisted = inventory.objects.iter().zip(&row_of).filter(|(_, row)| row.is_none()).map(|(object, _)| &object.key);
+    let unlisted =
+        inventory.objects.iter().zip(&row_of).filter(|(_, row)| row.is_none()).map(|(object, _)| &object.key);
     let count = unlisted.clone().count();
     if count > 0 {
         let named: Vec<_> = unlisted.take(NAMED).map(|key| format!("`{key}`")).collect();
@@ -188,7 +197,8 @@ impl Faults {
             0 => String::new(),
             more => format!("; and {more} more"),
         };
-        let message = format!("read labels `{name}`: {} rows fit no file: {}{more}", self.count, self.named.join("; "));
+        let message =
+            format!("read labels `{name}`: {} rows fit no file: {}{more}", self.count, self.named.join("; "));
         Err(Error::invalid_config(message)
             .with_hint("files are named by their path below the folder, with or without extension"))
     }

@@ -20,14 +20,18 @@ pub(super) fn build(
 ) -> Result<Vec<u8>> {
     let start = inventory.prefix.len();
     let class_of = |key: &str| key[start..].split_once('/').map(|(class, _)| class.to_string());
-    let found: BTreeSet<String> = inventory.objects.iter().filter_map(|object| class_of(&object.key)).collect();
+    let found: BTreeSet<String> =
+        inventory.objects.iter().filter_map(|object| class_of(&object.key)).collect();
     if found.is_empty() {
-        return Err(Error::not_found(format!("open dataset `{url}` as a tree: no file lies in a class folder"))
-            .with_hint("a tree is `class/file.jpg`; set kind to `table` for a plain folder of files"));
+        return Err(Error::not_found(format!(
+            "open dataset `{url}` as a tree: no file lies in a class folder"
+        ))
+        .with_hint("a tree is `class/file.jpg`; set kind to `table` for a plain folder of files"));
     }
     refuse_empty_classes(inventory.others.iter().filter_map(|key| class_of(key)), &found, url)?;
     let names: Vec<&String> = found.iter().collect();
-    let numbers: BTreeMap<&str, i64> = names.iter().zip(0..).map(|(name, number)| (name.as_str(), number)).collect();
+    let numbers: BTreeMap<&str, i64> =
+        names.iter().zip(0..).map(|(name, number)| (name.as_str(), number)).collect();
     if let Some(meta) = meta.as_object_mut() {
         meta.insert("class_names".into(), serde_json::json!(names));
     }
@@ -55,7 +59,11 @@ pub(super) fn build(
 }
 
 /// A class folder without samples would silently shift the numbers of all later classes.
-fn refuse_empty_classes(folders: impl Iterator<Item = String>, found: &BTreeSet<String>, url: &str) -> Result<()> {
+fn refuse_empty_classes(
+    folders: impl Iterator<Item = String>,
+    found: &BTreeSet<String>,
+    url: &str,
+) -> Result<()> {
     let empty: BTreeSet<String> = folders.filter(|class| !found.contains(class)).collect();
     if empty.is_empty() {
         return Ok(());

@@ -123,8 +123,7 @@ pub async fn verify(
 ) -> Result<VerifyReport> {
     let (store, inventory) = take_inventory(spec, options).await?;
     let keys = inventory.objects.iter().map(|object| object.key.as_str());
-    let store =
-        if inventory.kind == SourceKind::Tar { shards::reading_store(&store, keys) } else { store };
+    let store = if inventory.kind == SourceKind::Tar { shards::reading_store(&store, keys) } else { store };
     let mut run = Run { store, verify, found, report: VerifyReport::default(), seen: HashMap::new() };
     run.objects(&inventory, options).await?;
     Ok(run.report)
@@ -185,7 +184,13 @@ impl Run<'_> {
         waiting.push(Waiting { object: url, key, member: None, field, range: 0..object.size });
     }
 
-    async fn shard(&mut self, number: u32, object: &ObjectMeta, inventory: &Inventory, waiting: &mut Vec<Waiting>) {
+    async fn shard(
+        &mut self,
+        number: u32,
+        object: &ObjectMeta,
+        inventory: &Inventory,
+        waiting: &mut Vec<Waiting>,
+    ) {
         let url = self.store.url(&object.key);
         let mut members = Vec::new();
         let walked = match shards::expanded(self.store.as_ref(), object).await {
@@ -195,7 +200,8 @@ impl Run<'_> {
                     members.push(member);
                     Ok(())
                 };
-                walk_object(self.store.as_ref(), &object.key, &mut walker, HeaderReads::default(), visit).await
+                walk_object(self.store.as_ref(), &object.key, &mut walker, HeaderReads::default(), visit)
+                    .await
             }
             Err(error) => Err(error),
         };
@@ -219,7 +225,13 @@ impl Run<'_> {
             waiting.extend(members.into_iter().filter(|member| member.length > 0).filter_map(|member| {
                 let field = split_name(&member.name)?.1.to_lowercase();
                 let range = member.offset..member.offset + member.length;
-                Some(Waiting { object: url.clone(), key: object.key.clone(), member: Some(member), field, range })
+                Some(Waiting {
+                    object: url.clone(),
+                    key: object.key.clone(),
+                    member: Some(member),
+                    field,
+                    range,
+                })
             }));
         }
     }
@@ -232,7 +244,13 @@ impl Run<'_> {
             match grouper.add(member) {
                 Ok(sample) => samples.extend(sample),
                 Err(error) => {
-                    self.add(FindingKind::DuplicateField, url, Some(&member.name), Some(member.header), error.report());
+                    self.add(
+                        FindingKind::DuplicateField,
+                        url,
+                        Some(&member.name),
+                        Some(member.header),
+                        error.report(),
+                    );
                 }
             }
             self.report.bytes += member.length;
@@ -248,7 +266,10 @@ impl Run<'_> {
                 let first = inventory.objects.get(first as usize).map(|object| self.store.url(&object.key));
                 let why = match first {
                     Some(first) if first != url => format!("key `{}` is in `{first}` too", sample.key),
-                    _ => format!("key `{}` names an earlier sample of this shard too: members apart are two samples", sample.key),
+                    _ => format!(
+                        "key `{}` names an earlier sample of this shard too: members apart are two samples",
+                        sample.key
+                    ),
                 };
                 self.add(FindingKind::DuplicateKey, url, Some(&sample.key), Some(sample.header), why);
             }
@@ -291,13 +312,22 @@ impl Run<'_> {
     fn note(&mut self, waiting: &Waiting, outcome: Result<(), (FindingKind, Error)>) {
         self.report.checked += 1;
         if let Err((kind, error)) = outcome {
-            let (name, offset) = waiting.member.as_ref().map_or((None, Some(0)), |m| (Some(m.name.as_str()), Some(m.header)));
+            let (name, offset) =
+                waiting.member.as_ref().map_or((None, Some(0)), |m| (Some(m.name.as_str()), Some(m.header)));
             self.add(kind, &waiting.object, name, offset, error.report());
         }
     }
 
-    fn add(&mut self, kind: FindingKind, object: &str, member: Option<&str>, offset: Option<u64>, message: String) {
-        let finding = Finding { kind, object: object.into(), member: member.map(Into::into), offset, message };
+    fn add(
+        &mut self,
+        kind: FindingKind,
+        object: &str,
+        member: Option<&str>,
+        offset: Option<u64>,
+        message: String,
+    ) {
+        let finding =
+            Finding { kind, object: object.into(), member: member.map(Into::into), offset, message };
         (self.found)(&finding);
         if kind.is_warning() {
             self.report.warnings += 1;
@@ -313,7 +343,9 @@ impl Run<'_> {
 async fn read_payload(store: &dyn Store, waiting: &Waiting) -> Result<Bytes> {
     let length = waiting.range.end - waiting.range.start;
     if length > MAX_CHECKED_BYTES {
-        return Err(Error::exhausted(format!("payload of {length} bytes, at most {MAX_CHECKED_BYTES} are tried")));
+        return Err(Error::exhausted(format!(
+            "payload of {length} bytes, at most {MAX_CHECKED_BYTES} are tried"
+        )));
     }
     store.read(&waiting.key, ByteRange::from(waiting.range.clone())).await
 }

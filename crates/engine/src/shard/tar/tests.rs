@@ -41,7 +41,12 @@ fn extension_headers_name_the_next_member_and_global_ones_all_later_members() {
             ..Entry::default()
         })
         .file("short", b"x")
-        .entry(Entry { name: b"pax", kind: b'x', payload: b"16 path=pax.jpg\n9 size=4\n", ..Entry::default() })
+        .entry(Entry {
+            name: b"pax",
+            kind: b'x',
+            payload: b"16 path=pax.jpg\n9 size=4\n",
+            ..Entry::default()
+        })
         .entry(Entry { name: b"other", payload: b"abcd", stated_size: Some(0), ..Entry::default() })
         .file("plain.jpg", b"y")
         .entry(Entry { name: b"pax", kind: b'g', payload: b"14 path=g.jpg\n", ..Entry::default() })
