@@ -1,8 +1,9 @@
 //! Bytes in: a [`Store`] holds objects by key.
 //!
-//! The trait is small on purpose: describe, read ranges, list, write whole objects. Real stores ([`local`],
-//! [`memory`]) and adapters that wrap any store (retry, limit, throttle, flaky) pass one public
-//! suite, [`conformance`]. Stores know keys, ranges and bytes; what a sample is, they never learn.
+//! The trait is small on purpose: describe, read ranges, list, write whole objects. Real stores ([`memory`],
+//! [`local`]) and adapters that wrap any store ([`retry`], [`limit`], [`throttle`], [`flaky`], [`counting`],
+//! [`gunzip`]) pass one public suite, [`conformance`]. Stores know keys, ranges and bytes; what a sample is, they
+//! never learn. Why it is so is in `docs/design/store.md` and `docs/design/local-reads.md`.
 
 pub mod conformance;
 pub mod counting;

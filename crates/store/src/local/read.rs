@@ -87,8 +87,12 @@ impl Direct {
         if let Ok(cached) = cached_bytes(&file.file, span) {
             return cached < (span.end - span.start) / 2;
         }
-        // The kernel does not tell, so one byte is read on condition that it is there. On a miss that brings one
-        // page in, which says nothing about its neighbours: the next probe must look at another one.
+        self.seems_cold(file, span)
+    }
+
+    /// For kernels that do not tell: reads one byte on condition that it is there. On a miss that brings one page
+    /// in, which says nothing about its neighbours, so the next probe looks at another one.
+    fn seems_cold(&self, file: &OpenFile, span: &Range<u64>) -> bool {
         let step = self.probes.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let offset = span.start + step % (span.end - span.start);
         let mut byte = [0];
@@ -212,3 +216,6 @@ impl Inner {
             && file.open_direct(&self.counters, || self.direct.refuse(file.version.device))
     }
 }
+
+#[cfg(test)]
+mod tests;

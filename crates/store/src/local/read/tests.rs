@@ -1,0 +1,64 @@
+//! The ways that are taken when the fast one is refused.
+
+use super::*;
+use crate::Store;
+use crate::local::LocalOptions;
+
+const SIZE: u64 = 1 << 20;
+
+/// A store over one file `a` that is on the disk and, where the file system obeys, not in the page cache.
+fn store(read_mode: ReadMode) -> (LocalStore, Vec<u8>, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..SIZE).map(|number| forebay_core::rng::mix64(number) as u8).collect();
+    std::fs::write(dir.path().join("a"), &bytes).unwrap();
+    let file = std::fs::File::open(dir.path().join("a")).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let options = LocalOptions { read_mode, ..LocalOptions::default() };
+    (LocalStore::with_options(dir.path().to_owned(), &options), bytes, dir)
+}
+
+fn open(store: &LocalStore) -> Arc<OpenFile> {
+    store.inner.files.kept("a", &store.inner.path("a"), &store.inner.counters).unwrap()
+}
+
+#[tokio::test]
+async fn without_a_ring_everything_comes_through_the_page_cache() {
+    let (store, bytes, _dir) = store(ReadMode::Direct);
+    store.inner.direct.ring.set(None).unwrap();
+    assert!(store.read("a", ByteRange::Full).await.unwrap() == bytes);
+    assert_eq!((store.stats().direct_reads, store.stats().buffered_reads), (0, 1));
+}
+
+#[tokio::test]
+async fn a_device_that_refused_once_is_not_asked_again() {
+    let (store, bytes, _dir) = store(ReadMode::Direct);
+    store.inner.direct.refuse(open(&store).version.device);
+    assert!(store.read("a", (5..SIZE).into()).await.unwrap() == bytes[5..]);
+    let stats = store.stats();
+    assert_eq!((stats.direct_reads, stats.buffered_reads, stats.opens), (0, 1, 1));
+}
+
+#[tokio::test]
+async fn a_read_that_the_ring_cannot_serve_is_missed_and_not_hung() {
+    let (store, _, _dir) = store(ReadMode::Direct);
+    let Some(ring) = store.inner.ring() else { return };
+    // Its direct descriptor was never opened.
+    let answer = ring.read(&open(&store), &(0..SIZE)).await;
+    assert!(matches!(answer, Err(Failure::Missed)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn the_probe_of_one_byte_agrees_with_the_kernel_and_looks_elsewhere_each_time() {
+    let (store, _, _dir) = store(ReadMode::Auto);
+    let (file, direct) = (open(&store), &store.inner.direct);
+    let Ok(cached) = cached_bytes(&file.file, &(0..SIZE)) else { return };
+    if cached == 0 {
+        // Every probe brings in the page it looked at, and yet the span as a whole goes on to be cold.
+        let cold = (0..8).filter(|_| direct.seems_cold(&file, &(0..SIZE))).count();
+        assert!(cold >= 6, "{cold} of 8 probes");
+    }
+    std::fs::read(&file.path).unwrap();
+    assert_eq!(cached_bytes(&file.file, &(0..SIZE)).unwrap(), SIZE);
+    assert!((0..8).all(|_| !direct.seems_cold(&file, &(0..SIZE))));
+}
