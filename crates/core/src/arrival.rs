@@ -36,7 +36,7 @@ impl ArrivalOrder {
     }
 
     /// The sample for the next row, or `None` when nothing may be delivered yet.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn next_row(&mut self) -> Option<u64> {
         let due = self.lowest + self.window <= self.rows;
         let number = if due { self.waiting.take(&self.lowest)? } else { self.waiting.pop_first()? };
         self.rows += 1;
@@ -74,7 +74,7 @@ mod tests {
             if !in_flight.is_empty() {
                 order.arrive(in_flight.swap_remove(rng.below(in_flight.len() as u64) as usize));
             }
-            while let Some(number) = order.next() {
+            while let Some(number) = order.next_row() {
                 delivered.push(number);
             }
         }

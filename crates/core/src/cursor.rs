@@ -277,7 +277,6 @@ mod packed {
     /// Widest run of numbers that is read back: far beyond any window, far below what would hurt.
     const MAX_SPAN: usize = 1 << 22;
 
-    #[expect(clippy::ptr_arg, reason = "serde calls it with the field's type")]
     pub(super) fn serialize<S: Serializer>(numbers: &Vec<u64>, serializer: S) -> Result<S::Ok, S::Error> {
         let first = numbers.first().copied().unwrap_or(0);
         let span = numbers.last().map_or(0, |last| last - first + 1) as usize;

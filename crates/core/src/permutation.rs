@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn large_domains_look_random() {
         let len = 1000;
-        let mut counts = vec![0u32; 10];
+        let mut counts = [0u32; 10];
         let mut neighbours = 0;
         for key in 0..20_000 {
             let permutation = Permutation::new(len, mix64(key));

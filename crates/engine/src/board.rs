@@ -356,7 +356,7 @@ impl State {
         let arrival = self.epochs.get_mut(&epoch)?;
         let index = arrival.next_batch.checked_sub(self.first)?;
         let rows = self.batches.get(index as usize)?.rows.len();
-        let number = arrival.order.next()?;
+        let number = arrival.order.next_row()?;
         let job = arrival.waiting.remove(&number)?;
         let (batch, row) = (arrival.next_batch, arrival.next_row);
         arrival.next_row += 1;

@@ -159,7 +159,7 @@ impl BlockPlan {
 
 /// Groups that are still smaller than the set size: 4, 8, 16, … blocks.
 fn growing_groups(group_blocks: u64) -> u64 {
-    (0..).find(|group| FIRST_GROUP_BLOCKS << group >= group_blocks).unwrap_or(0)
+    (0..60).find(|group| FIRST_GROUP_BLOCKS << group >= group_blocks).unwrap_or(60)
 }
 
 /// Place of the first block of a group.

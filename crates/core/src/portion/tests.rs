@@ -163,7 +163,7 @@ fn arrive(places: &[Place], rows: u64, window: u64, seed: u64) -> Vec<Place> {
             let near = (in_flight.len() as u64).min(window + 1);
             order.arrive(in_flight.remove(rng.below(near) as usize));
         }
-        if let Some(number) = order.next() {
+        if let Some(number) = order.next_row() {
             taken.push(places[number as usize]);
         }
     }
@@ -241,8 +241,8 @@ fn a_cursor_stays_small_with_a_thousand_samples_ahead() {
 #[test]
 fn cursors_of_another_job_are_refused_with_the_reason() {
     let who = consumer(1, 4, 8, LastBatch::Partial);
-    let cursor =
-        portion(1000, who, &Cursor::start_of(0)).cursor_after_arrival(0, 1, &[0, 1, 2, 3, 4, 5, 6, 9]);
+    let mine = portion(1000, who, &Cursor::start_of(0));
+    let cursor = mine.cursor_after_arrival(0, 1, &mine.local().without(&[0, 1, 2, 3, 4, 5, 6, 9]));
     let other = Portion::new(1000, consumer(0, 2, 8, LastBatch::Partial), &cursor).unwrap_err();
     assert!(other.message().contains("rank 1 of 4"), "{other}");
     let missing = Cursor::merge(std::slice::from_ref(&cursor), 1000).unwrap_err();

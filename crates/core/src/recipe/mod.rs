@@ -145,9 +145,15 @@ impl FieldRecipe {
 }
 
 impl Recipe {
-    /// A name for equal recipes: 128 bits over the canonical JSON, in hex.
+    /// A name for equal recipes: 128 bits over the canonical JSON, in hex. What is spelled out and equals its default
+    /// makes no difference.
     pub fn fingerprint(&self) -> String {
-        let canonical = serde_json::to_vec(self).unwrap_or_default();
+        let mut recipe = self.clone();
+        for field in &mut recipe.fields {
+            field.name = Some(field.output_name().to_owned());
+            field.dtype = field.output_dtype();
+        }
+        let canonical = serde_json::to_vec(&recipe).unwrap_or_default();
         format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&canonical))
     }
 }
