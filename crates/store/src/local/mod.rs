@@ -2,7 +2,8 @@
 //!
 //! [`LocalStore`] checks keys, keeps files open (`files`), and does all blocking work on a small pool of its own
 //! (`pool`), so it runs under any executor. Bytes come through the page cache or past it (`read`); listing and
-//! writing have a file each, and so has mapping a whole file into memory ([`map`]). Symlinks are followed, also out of the root: whoever may place links in the tree is trusted.
+//! writing have a file each, and so has mapping a whole file into memory ([`map`]). Symlinks are
+//! followed, also out of the root: whoever may place links in the tree is trusted.
 
 pub(crate) mod buffered;
 mod direct;
