@@ -6,6 +6,9 @@ use crate::kernels::orient;
 use forebay_core::recipe::{ImageMode, Orientation};
 use forebay_core::{Error, Result};
 
+/// Columns or rows of an image. Filters take memory in proportion to a side, whatever the other one is.
+const MAX_SIDE: u32 = 1 << 20;
+
 /// Decoders of all formats with the memory they reuse.
 #[derive(Debug)]
 pub struct Decoder {
@@ -59,6 +62,9 @@ impl Decoder {
         if pixels > max_pixels {
             let message = format!("decode an image of {width}x{height}: more than max_pixels = {max_pixels}");
             return Err(Error::exhausted(message).with_hint("raise `max_pixels` if images may be so large"));
+        }
+        if width.max(height) > MAX_SIDE {
+            return Err(Error::exhausted(format!("decode an image of {width}x{height}: a side is above {MAX_SIDE}")));
         }
         let orientation = match orientation {
             Orientation::Ignore => 1,

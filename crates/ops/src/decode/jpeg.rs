@@ -1,6 +1,8 @@
 //! JPEG to pixels with libjpeg-turbo: baseline and progressive, gray, color, CMYK and YCCK, all of it or a region.
 //!
-//! The decoder is a thin owner of the C library's handle. Values are those of Pillow, which uses the same library
+//! The decoder is a thin owner of the C library's handle. A handle keeps Huffman and quantization tables, and lends
+//! them to a later image that has none of its own; so every image gets a new one, which costs nothing that can be
+//! measured, and a result never depends on what was decoded before. Values are those of Pillow, which uses the same library
 //! with the same settings (accurate DCT, smooth chroma). A region equals the same region of a full decode exactly:
 //! the library is asked for more columns than are wanted, because its outermost ones lack a neighbour to
 //! interpolate color from. Rows below the region are not decoded, so damage there goes unseen.
@@ -26,15 +28,18 @@ const CONTEXT: u32 = 2;
 /// Warnings after which the pixels are whole: the file has bytes too many, or says odd things about itself.
 const HARMLESS: [&str; 3] = ["extraneous bytes before marker", "Unknown Adobe color transform", "JFIF"];
 
-/// The library's handle, used again from image to image.
+/// The library with the memory it reuses from image to image.
 #[derive(Debug)]
 pub struct Decoder {
-    handle: *mut c_void,
+    handle: Handle,
     staging: Image,
 }
 
-// SAFETY: the handle has no tie to the thread that made it, and `&mut self` keeps uses apart.
-unsafe impl Send for Decoder {}
+#[derive(Debug)]
+struct Handle(*mut c_void);
+
+// SAFETY: a handle has no tie to the thread that made it, and its owner's `&mut self` keeps uses apart.
+unsafe impl Send for Handle {}
 
 /// What a JPEG says about itself before its pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,37 +59,21 @@ enum Color {
 }
 
 impl Decoder {
-    /// A new handle.
+    /// A decoder, or an error when there is no memory for one.
     pub fn new() -> Result<Self> {
-        // SAFETY: no argument is a pointer; a null result is checked.
-        let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
-        if handle.is_null() {
-            return Err(Error::exhausted("make a jpeg decoder: the library has no memory"));
-        }
-        let mut decoder = Self { handle, staging: Image::default() };
-        decoder.set(tj::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS)?;
-        Ok(decoder)
+        Ok(Self { handle: Handle::new()?, staging: Image::default() })
     }
 
     /// Reads the header.
     pub fn info(&mut self, payload: &[u8]) -> Result<Info> {
-        self.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 0)?;
-        // SAFETY: the pointer is valid for the given length during the call.
-        let status = unsafe { tj::tj3DecompressHeader(self.handle, payload.as_ptr(), payload.len() as _) };
-        if status != 0 && self.is_fatal() {
-            return Err(Error::corrupt(format!("read jpeg header: {}", self.message())));
-        }
-        let side = |value: c_int| u32::try_from(value).ok().filter(|side| *side > 0);
-        let width = side(self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH));
-        let height = side(self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT));
-        let (Some(width), Some(height)) = (width, height) else {
-            return Err(Error::corrupt("read jpeg header: the size is empty"));
-        };
-        let precision = self.get(tj::TJPARAM_TJPARAM_PRECISION);
+        let handle = Handle::new()?;
+        let (width, height) =
+            handle.read_header(payload).map_err(|said| Error::corrupt(format!("read jpeg header: {said}")))?;
+        let precision = handle.get(tj::TJPARAM_TJPARAM_PRECISION);
         if precision > 8 {
             return Err(Error::unsupported(format!("decode jpeg: {precision} bits a channel")));
         }
-        let colorspace = self.get(tj::TJPARAM_TJPARAM_COLORSPACE);
+        let colorspace = handle.get(tj::TJPARAM_TJPARAM_COLORSPACE);
         let color = if colorspace == tj::TJCS_TJCS_GRAY as c_int {
             Color::Gray
         } else if colorspace == tj::TJCS_TJCS_CMYK as c_int || colorspace == tj::TJCS_TJCS_YCCK as c_int {
@@ -92,9 +81,10 @@ impl Decoder {
         } else {
             Color::Rgb
         };
-        let lossless = self.get(tj::TJPARAM_TJPARAM_LOSSLESS) != 0;
-        let unit_width = unit_width(self.get(tj::TJPARAM_TJPARAM_SUBSAMP)).filter(|_| !lossless);
+        let lossless = handle.get(tj::TJPARAM_TJPARAM_LOSSLESS) != 0;
+        let unit_width = unit_width(handle.get(tj::TJPARAM_TJPARAM_SUBSAMP)).filter(|_| !lossless);
         let orientation = exif::jpeg_orientation(payload);
+        self.handle = handle;
         Ok(Info { header: Header { width, height, orientation }, unit_width, color })
     }
 
@@ -162,62 +152,81 @@ impl Decoder {
     }
 
     fn pixels(&mut self, payload: &[u8], info: &Info, region: Rect, format: c_int, target: &mut [u8]) -> Result<()> {
-        self.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
-        let Err(said) = self.decompress(payload, info, region, format, target) else { return Ok(()) };
-        let harmless = !self.is_fatal() && HARMLESS.iter().any(|text| said.contains(text));
-        let said = if harmless {
-            self.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 0)?;
-            match self.decompress(payload, info, region, format, target) {
-                Err(said) if self.is_fatal() => said,
+        self.handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
+        let Err(mut said) = self.handle.decompress(payload, info, region, format, target) else { return Ok(()) };
+        let harmless = !self.handle.is_fatal() && HARMLESS.iter().any(|text| said.contains(text));
+        self.handle = Handle::new()?;
+        if harmless {
+            // The library tells of its first warning only. Once that one is forgiven, so are later ones, as in Pillow.
+            match self.handle.decompress(payload, info, region, format, target) {
+                Err(fault) if self.handle.is_fatal() => said = fault,
                 _ => return Ok(()),
             }
-        } else {
-            said
-        };
+        }
         let Header { width, height, .. } = info.header;
         Err(Error::corrupt(format!("decode jpeg of {width}x{height}: {said}")))
     }
+}
+
+impl Handle {
+    fn new() -> Result<Self> {
+        // SAFETY: no argument is a pointer; a null result is checked.
+        let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
+        if handle.is_null() {
+            return Err(Error::exhausted("make a jpeg decoder: the library has no memory"));
+        }
+        let handle = Self(handle);
+        handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS)?;
+        Ok(handle)
+    }
+
+    /// Width and height, or what the library says.
+    fn read_header(&self, payload: &[u8]) -> Result<(u32, u32), String> {
+        // SAFETY: the pointer is valid for the given length during the call.
+        let status = unsafe { tj::tj3DecompressHeader(self.0, payload.as_ptr(), payload.len() as _) };
+        if status != 0 && self.is_fatal() {
+            return Err(self.message());
+        }
+        let side = |parameter| u32::try_from(self.get(parameter)).ok().filter(|side| *side > 0);
+        side(tj::TJPARAM_TJPARAM_JPEGWIDTH)
+            .zip(side(tj::TJPARAM_TJPARAM_JPEGHEIGHT))
+            .ok_or_else(|| "the size is empty".to_owned())
+    }
 
     fn decompress(
-        &mut self,
+        &self,
         payload: &[u8],
         info: &Info,
         region: Rect,
         format: c_int,
         target: &mut [u8],
     ) -> Result<(), String> {
+        let Header { width, height, .. } = info.header;
         let channels = match format {
             tj::TJPF_TJPF_GRAY => 1,
             tj::TJPF_TJPF_RGB => 3,
             _ => 4,
         };
         assert_eq!(target.len(), byte_len(region.width, region.height, channels), "target of the region's size");
-        assert!(region.right() <= info.header.width && region.bottom() <= info.header.height, "{region:?} is inside");
-        // The handle remembers the header it saw last; the region is checked against that one.
-        // SAFETY: the pointer is valid for the given length during the call.
-        let header = unsafe { tj::tj3DecompressHeader(self.handle, payload.as_ptr(), payload.len() as _) };
-        if header != 0 && self.is_fatal() {
-            return Err(self.message());
-        }
-        let whole = region == Rect::of_size(info.header.width, info.header.height);
-        let cut = if whole { Rect::default() } else { region };
+        assert!(region.right() <= width && region.bottom() <= height, "{region:?} of {width}x{height}");
+        assert_eq!(self.read_header(payload)?, (width, height), "the info is of this payload");
+        let cut = if region == Rect::of_size(width, height) { Rect::default() } else { region };
         let cut = tj::tjregion { x: cut.x as c_int, y: cut.y as c_int, w: cut.width as c_int, h: cut.height as c_int };
         // SAFETY: the handle is live and the region is passed by value.
-        if unsafe { tj::tj3SetCroppingRegion(self.handle, cut) } != 0 {
+        if unsafe { tj::tj3SetCroppingRegion(self.0, cut) } != 0 {
             return Err(self.message());
         }
-        // SAFETY: `payload` is valid for its length; `target` holds `region.height` rows of `region.width` pixels of
-        // this format without gaps, which is what pitch 0 means, and the library writes no more rows and columns
-        // than the region it was just given (the whole image is checked to be of the header's size above).
-        let status = unsafe {
-            tj::tj3Decompress8(self.handle, payload.as_ptr(), payload.len() as _, target.as_mut_ptr(), 0, format)
-        };
+        // SAFETY: `payload` is valid for its length. `target` holds `region.height` rows of `region.width` pixels of
+        // this format without gaps, which is what pitch 0 means. The library writes the region it was just given, or
+        // all of an image whose size it read from the same bytes and which was compared above.
+        let status =
+            unsafe { tj::tj3Decompress8(self.0, payload.as_ptr(), payload.len() as _, target.as_mut_ptr(), 0, format) };
         if status == 0 { Ok(()) } else { Err(self.message()) }
     }
 
-    fn set(&mut self, parameter: tj::TJPARAM, value: c_int) -> Result<()> {
+    fn set(&self, parameter: tj::TJPARAM, value: c_int) -> Result<()> {
         // SAFETY: the handle is live.
-        if unsafe { tj::tj3Set(self.handle, parameter as c_int, value) } == 0 {
+        if unsafe { tj::tj3Set(self.0, parameter as c_int, value) } == 0 {
             return Ok(());
         }
         Err(Error::internal(format!("set up the jpeg decoder: {}", self.message())))
@@ -225,25 +234,25 @@ impl Decoder {
 
     fn get(&self, parameter: tj::TJPARAM) -> c_int {
         // SAFETY: the handle is live.
-        unsafe { tj::tj3Get(self.handle, parameter as c_int) }
+        unsafe { tj::tj3Get(self.0, parameter as c_int) }
     }
 
     fn is_fatal(&self) -> bool {
         // SAFETY: the handle is live.
-        unsafe { tj::tj3GetErrorCode(self.handle) == tj::TJERR_TJERR_FATAL as c_int }
+        unsafe { tj::tj3GetErrorCode(self.0) == tj::TJERR_TJERR_FATAL as c_int }
     }
 
     fn message(&self) -> String {
         // SAFETY: the library returns a terminated string that lives until the next call with this handle.
-        let said = unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.handle)) };
+        let said = unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.0)) };
         said.to_string_lossy().replace('\n', " ")
     }
 }
 
-impl Drop for Decoder {
+impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: the handle came from `tj3Init` and is not used again.
-        unsafe { tj::tj3Destroy(self.handle) }
+        unsafe { tj::tj3Destroy(self.0) }
     }
 }
 
@@ -291,3 +300,6 @@ fn mul_div_255(a: u8, b: u8) -> u8 {
     let product = u32::from(a) * u32::from(b) + 128;
     ((product + (product >> 8)) >> 8) as u8
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,20 +56,29 @@ impl Resampler {
             piece.copy_rect(Rect { x, y, ..window }, target);
             return Ok(());
         };
+        let filter = match grid.filter {
+            Filter::Nearest => {
+                nearest(piece, covered, geometry, grid, target);
+                return Ok(());
+            }
+            Filter::Bilinear => FilterType::Bilinear,
+            Filter::Bicubic => FilterType::CatmullRom,
+            Filter::Lanczos => FilterType::Lanczos3,
+        };
         match piece.channels {
-            1 => self.resize::<U8>(piece, covered, geometry, grid, target),
-            3 => self.resize::<U8x3>(piece, covered, geometry, grid, target),
-            4 => self.resize::<U8x4>(piece, covered, geometry, grid, target),
+            1 => self.convolve::<U8>(piece, covered, geometry, filter, target),
+            3 => self.convolve::<U8x3>(piece, covered, geometry, filter, target),
+            4 => self.convolve::<U8x4>(piece, covered, geometry, filter, target),
             other => Err(Error::internal(format!("resample an image: {other} channels"))),
         }
     }
 
-    fn resize<P: PixelTrait + InnerPixel>(
+    fn convolve<P: PixelTrait + InnerPixel>(
         &mut self,
         piece: ImageRef<'_>,
         covered: Rect,
         geometry: &Geometry,
-        grid: Grid,
+        filter: FilterType,
         target: &mut [u8],
     ) -> Result<()> {
         let fault = |cause: &dyn std::fmt::Display| Error::internal(format!("resample an image: {cause}"));
@@ -94,17 +103,27 @@ impl Resampler {
         };
         let across = extent(window.width, step_x, x, width);
         let down = extent(window.height, step_y, y, height);
-        let options = ResizeOptions::new().resize_alg(algorithm(grid.filter)).crop(x, y, across, down);
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter)).crop(x, y, across, down);
         self.resizer.resize_typed(&source, &mut target, &options).map_err(|e| fault(&e))
     }
 }
 
-fn algorithm(filter: Filter) -> ResizeAlg {
-    match filter {
-        Filter::Nearest => ResizeAlg::Nearest,
-        Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
-        Filter::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
-        Filter::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
+/// The pixel under each grid point's centre. In integers, so that a window of a grid has the very pixels that the
+/// whole grid has there.
+fn nearest(piece: ImageRef<'_>, covered: Rect, geometry: &Geometry, grid: Grid, target: &mut [u8]) {
+    let Geometry { visible, window, .. } = *geometry;
+    let channels = piece.channels;
+    let under = |at: u32, grid: u32, visible: u32| {
+        ((2 * u64::from(at) + 1) * u64::from(visible) / (2 * u64::from(grid))) as usize
+    };
+    let (offset_x, offset_y) = ((visible.x as usize, covered.x as usize), (visible.y as usize, covered.y as usize));
+    for (line, y) in target.chunks_exact_mut(window.width as usize * channels).zip(window.y..) {
+        let row = under(y, grid.height, visible.height) + offset_y.0 - offset_y.1;
+        for (pixel, x) in line.chunks_exact_mut(channels).zip(window.x..) {
+            let column = under(x, grid.width, visible.width) + offset_x.0 - offset_x.1;
+            let start = (row * piece.width as usize + column) * channels;
+            pixel.copy_from_slice(&piece.pixels[start..start + channels]);
+        }
     }
 }
 
