@@ -22,7 +22,12 @@ fn main() -> Result<()> {
     let batch = BatchBuilder::new(program.outputs(), 1, &BufferPool::new(0));
     let mut writer = batch.claim(0).ok_or_else(|| Error::internal("claim the only row"))?;
     let sample = SampleContext { seed: 0, epoch: 0, sample_id };
-    program.prepare(&sample, &[Input::Payload(payload.into())], &mut writer.slots(), &mut program.scratch())?;
+    program.prepare(
+        &sample,
+        &[Input::Payload(payload.into())],
+        &mut writer.slots(),
+        &mut program.scratch(),
+    )?;
     writer.commit();
     for column in batch.finish(&[true]) {
         if let Column::Tensor { spec, data, .. } = column {

@@ -79,7 +79,10 @@ impl BatchBuilder {
 
     /// Bytes the fixed tensors of one batch of `rows` rows take.
     pub fn bytes(outputs: &[Output], rows: usize) -> usize {
-        outputs.iter().map(|output| output.kind.row_bytes().saturating_mul(rows)).fold(0, usize::saturating_add)
+        outputs
+            .iter()
+            .map(|output| output.kind.row_bytes().saturating_mul(rows))
+            .fold(0, usize::saturating_add)
     }
 
     /// The right to write row `row`; `None` when it was given away before or does not exist.
@@ -194,9 +197,15 @@ fn gather(kind: &OutputKind, values: impl Iterator<Item = Value>, pool: &BufferP
         OutputKind::Tensor(_) | OutputKind::Tensors => {
             stack(pick(values, |v| if let Value::Tensor(tensor) = v { Some(tensor) } else { None }), pool)
         }
-        OutputKind::Bytes => Column::Bytes(pick(values, |v| if let Value::Bytes(b) = v { Some(b) } else { None })),
-        OutputKind::Text => Column::Text(pick(values, |v| if let Value::Text(t) = v { Some(t) } else { None })),
-        OutputKind::Json => Column::Json(pick(values, |v| if let Value::Json(t) = v { Some(t) } else { None })),
+        OutputKind::Bytes => {
+            Column::Bytes(pick(values, |v| if let Value::Bytes(b) = v { Some(b) } else { None }))
+        }
+        OutputKind::Text => {
+            Column::Text(pick(values, |v| if let Value::Text(t) = v { Some(t) } else { None }))
+        }
+        OutputKind::Json => {
+            Column::Json(pick(values, |v| if let Value::Json(t) = v { Some(t) } else { None }))
+        }
     }
 }
 

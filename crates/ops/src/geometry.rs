@@ -77,7 +77,13 @@ impl Geometry {
     /// Leaves a source of this size as it is.
     pub fn identity(width: u32, height: u32) -> Self {
         let whole = Rect::of_size(width, height);
-        Self { visible: whole, grid: None, window: whole, border: Border::default(), mirror: Mirror::default() }
+        Self {
+            visible: whole,
+            grid: None,
+            window: whole,
+            border: Border::default(),
+            mirror: Mirror::default(),
+        }
     }
 
     /// Columns of the result.

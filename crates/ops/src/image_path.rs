@@ -205,9 +205,13 @@ impl ImagePath {
         row: &mut [u8],
     ) -> Result<()> {
         let (width, height) = scratch.chain.size();
-        let form = RowForm { width, height, channels: self.mode.channels(), layout: self.layout, dtype: self.dtype };
+        let form =
+            RowForm { width, height, channels: self.mode.channels(), layout: self.layout, dtype: self.dtype };
         if row.len() != byte_len(width, height, form.channels) * self.dtype.size() {
-            return Err(Error::internal(format!("write an image of {width}x{height}: the row has {} bytes", row.len())));
+            return Err(Error::internal(format!(
+                "write an image of {width}x{height}: the row has {} bytes",
+                row.len()
+            )));
         }
         if !self.straight(payload, info, scratch, row)? {
             let mirror = self.pixels(payload, info, scratch)?;
@@ -227,7 +231,13 @@ impl ImagePath {
     }
 
     /// Writes the row without a detour when it holds 8-bit pixels as they are: by the decoder, or by the resampler.
-    fn straight(&self, payload: &[u8], info: &Info, scratch: &mut ImageScratch, row: &mut [u8]) -> Result<bool> {
+    fn straight(
+        &self,
+        payload: &[u8],
+        info: &Info,
+        scratch: &mut ImageScratch,
+        row: &mut [u8],
+    ) -> Result<bool> {
         let geometry = scratch.chain.get(0);
         let plain = self.dtype == Dtype::U8 && (self.layout == Layout::Hwc || self.mode == ImageMode::Gray);
         if !plain || scratch.chain.len() > 1 || !geometry.mirror.is_none() {

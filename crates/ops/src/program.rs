@@ -49,7 +49,10 @@ enum Path {
 impl Program {
     /// Compiles a recipe, or names everything that is wrong with it.
     pub fn compile(recipe: &Recipe) -> Result<Program> {
-        let mut faults = Vec::new();
+        let mut faults = recipe.check();
+        if !faults.is_empty() {
+            return Err(refused(&faults));
+        }
         let mut columns = Vec::with_capacity(recipe.fields.len());
         let mut outputs = Vec::with_capacity(recipe.fields.len());
         for (index, field) in recipe.fields.iter().enumerate() {
@@ -63,7 +66,7 @@ impl Program {
         if faults.is_empty() {
             return Ok(Self { columns, outputs, pool: BufferPool::new(POOL_BYTES) });
         }
-        Err(Error::invalid_config(format!("compile the recipe: {}", faults.join("; "))))
+        Err(refused(&faults))
     }
 
     /// The columns, in the order of the recipe.
@@ -121,7 +124,9 @@ impl Column {
         if !matches!(field.decode, Decode::Image { .. }) {
             for op in &field.ops {
                 match op {
-                    Op::Delay { seconds } => delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default(),
+                    Op::Delay { seconds } => {
+                        delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default()
+                    }
                     _ => faults.push(format!("`{}` works on images only", op.name())),
                 }
             }
@@ -163,7 +168,9 @@ impl Column {
             (Input::Payload(payload), _) => payload,
             (Input::Int(value), Path::Label(dtype)) => return write_label(*value, *dtype, slot),
             (Input::Int(value), _) => {
-                return Err(Error::invalid_config(format!("decode the integer {value}: only `label` takes one")));
+                return Err(Error::invalid_config(format!(
+                    "decode the integer {value}: only `label` takes one"
+                )));
             }
             (Input::Missing, _) => return Err(Error::corrupt("the sample has no such field")),
         };
@@ -182,7 +189,9 @@ impl Column {
                 let found = tensor.spec.dtype;
                 if let Some(dtype) = dtype.filter(|dtype| *dtype != found) {
                     let (found, asked) = (found.name(), dtype.name());
-                    return Err(Error::corrupt(format!("decode npy: it holds {found}, the recipe asks for {asked}")));
+                    return Err(Error::corrupt(format!(
+                        "decode npy: it holds {found}, the recipe asks for {asked}"
+                    )));
                 }
                 Value::Tensor(tensor)
             }
@@ -192,10 +201,16 @@ impl Column {
         };
         match slot {
             Slot::Value(place) => **place = Some(value),
-            Slot::Row(_) => return Err(Error::internal("the column has values of their own, but was given a row")),
+            Slot::Row(_) => {
+                return Err(Error::internal("the column has values of their own, but was given a row"));
+            }
         }
         Ok(())
     }
+}
+
+fn refused(faults: &[String]) -> Error {
+    Error::invalid_config(format!("compile the recipe: {}", faults.join("; ")))
 }
 
 fn write_label(value: i64, dtype: Dtype, slot: &mut Slot<'_>) -> Result<()> {

@@ -64,7 +64,9 @@ impl Decoder {
             return Err(Error::exhausted(message).with_hint("raise `max_pixels` if images may be so large"));
         }
         if width.max(height) > MAX_SIDE {
-            return Err(Error::exhausted(format!("decode an image of {width}x{height}: a side is above {MAX_SIDE}")));
+            return Err(Error::exhausted(format!(
+                "decode an image of {width}x{height}: a side is above {MAX_SIDE}"
+            )));
         }
         let orientation = match orientation {
             Orientation::Ignore => 1,
@@ -140,7 +142,9 @@ fn unknown(payload: &[u8]) -> Error {
     let start: Vec<String> = payload.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let message = match start.as_slice() {
         [] => "decode an image: the payload is empty".to_owned(),
-        bytes => format!("decode an image: it begins with `{}`, which is no JPEG, PNG or WebP", bytes.join(" ")),
+        bytes => {
+            format!("decode an image: it begins with `{}`, which is no JPEG, PNG or WebP", bytes.join(" "))
+        }
     };
     Error::corrupt(message)
 }

@@ -67,8 +67,9 @@ impl Decoder {
     /// Reads the header.
     pub fn info(&mut self, payload: &[u8]) -> Result<Info> {
         let handle = Handle::new()?;
-        let (width, height) =
-            handle.read_header(payload).map_err(|said| Error::corrupt(format!("read jpeg header: {said}")))?;
+        let (width, height) = handle
+            .read_header(payload)
+            .map_err(|said| Error::corrupt(format!("read jpeg header: {said}")))?;
         let precision = handle.get(tj::TJPARAM_TJPARAM_PRECISION);
         if precision > 8 {
             return Err(Error::unsupported(format!("decode jpeg: {precision} bits a channel")));
@@ -151,9 +152,18 @@ impl Decoder {
         self.pixels(payload, info, region, format_of(mode), target).map(|()| true)
     }
 
-    fn pixels(&mut self, payload: &[u8], info: &Info, region: Rect, format: c_int, target: &mut [u8]) -> Result<()> {
+    fn pixels(
+        &mut self,
+        payload: &[u8],
+        info: &Info,
+        region: Rect,
+        format: c_int,
+        target: &mut [u8],
+    ) -> Result<()> {
         self.handle.set(tj::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
-        let Err(mut said) = self.handle.decompress(payload, info, region, format, target) else { return Ok(()) };
+        let Err(mut said) = self.handle.decompress(payload, info, region, format, target) else {
+            return Ok(());
+        };
         let harmless = !self.handle.is_fatal() && HARMLESS.iter().any(|text| said.contains(text));
         self.handle = Handle::new()?;
         if harmless {
@@ -207,11 +217,20 @@ impl Handle {
             tj::TJPF_TJPF_RGB => 3,
             _ => 4,
         };
-        assert_eq!(target.len(), byte_len(region.width, region.height, channels), "target of the region's size");
+        assert_eq!(
+            target.len(),
+            byte_len(region.width, region.height, channels),
+            "target of the region's size"
+        );
         assert!(region.right() <= width && region.bottom() <= height, "{region:?} of {width}x{height}");
         assert_eq!(self.read_header(payload)?, (width, height), "the info is of this payload");
         let cut = if region == Rect::of_size(width, height) { Rect::default() } else { region };
-        let cut = tj::tjregion { x: cut.x as c_int, y: cut.y as c_int, w: cut.width as c_int, h: cut.height as c_int };
+        let cut = tj::tjregion {
+            x: cut.x as c_int,
+            y: cut.y as c_int,
+            w: cut.width as c_int,
+            h: cut.height as c_int,
+        };
         // SAFETY: the handle is live and the region is passed by value.
         if unsafe { tj::tj3SetCroppingRegion(self.0, cut) } != 0 {
             return Err(self.message());
@@ -219,8 +238,9 @@ impl Handle {
         // SAFETY: `payload` is valid for its length. `target` holds `region.height` rows of `region.width` pixels of
         // this format without gaps, which is what pitch 0 means. The library writes the region it was just given, or
         // all of an image whose size it read from the same bytes and which was compared above.
-        let status =
-            unsafe { tj::tj3Decompress8(self.0, payload.as_ptr(), payload.len() as _, target.as_mut_ptr(), 0, format) };
+        let status = unsafe {
+            tj::tj3Decompress8(self.0, payload.as_ptr(), payload.len() as _, target.as_mut_ptr(), 0, format)
+        };
         if status == 0 { Ok(()) } else { Err(self.message()) }
     }
 
@@ -278,7 +298,9 @@ fn format_of(mode: ImageMode) -> c_int {
 /// Columns of a minimum coded unit.
 fn unit_width(subsampling: c_int) -> Option<u32> {
     match subsampling {
-        tj::TJSAMP_TJSAMP_444 | tj::TJSAMP_TJSAMP_GRAY | tj::TJSAMP_TJSAMP_440 | tj::TJSAMP_TJSAMP_441 => Some(8),
+        tj::TJSAMP_TJSAMP_444 | tj::TJSAMP_TJSAMP_GRAY | tj::TJSAMP_TJSAMP_440 | tj::TJSAMP_TJSAMP_441 => {
+            Some(8)
+        }
         tj::TJSAMP_TJSAMP_422 | tj::TJSAMP_TJSAMP_420 => Some(16),
         tj::TJSAMP_TJSAMP_411 => Some(32),
         _ => None,

@@ -20,8 +20,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let filter = prop_oneof![Just(Filter::Nearest), Just(Filter::Bilinear)];
     let resize = (1u32..40, 1u32..40, filter).prop_map(|(w, h, filter)| Step::Resize(w, h, filter));
     let border = (0u32..5, 0u32..5, 0u32..5, 0u32..5, prop_oneof![Just(0u8), Just(200)]);
-    let pad = border.prop_map(|(left, top, right, bottom, value)| Step::Pad(Border { left, top, right, bottom, value }));
-    let mirror = any::<(bool, bool)>().prop_map(|(horizontal, vertical)| Step::Mirror(Mirror { horizontal, vertical }));
+    let pad = border
+        .prop_map(|(left, top, right, bottom, value)| Step::Pad(Border { left, top, right, bottom, value }));
+    let mirror = any::<(bool, bool)>()
+        .prop_map(|(horizontal, vertical)| Step::Mirror(Mirror { horizontal, vertical }));
     prop::collection::vec(prop_oneof![crop, resize, pad, mirror], 0..7)
 }
 

@@ -5,9 +5,8 @@ use crate::augment::color_jitter::ColorJitter;
 use crate::augment::grayscale::Grayscale;
 use crate::augment::normalize;
 use crate::augment::random_erasing::RandomErasing;
-use crate::augment::resize;
 use crate::kernels::normalize::Finish;
-use forebay_core::recipe::{Decode, FieldRecipe, Op, Size};
+use forebay_core::recipe::{Decode, FieldRecipe, Op};
 use forebay_core::tensor::Dtype;
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ impl ImagePath {
         let dtype = field.output_dtype().unwrap_or(Dtype::U8);
         let finish = Finish::new(dtype, field.layout, affine);
         let finish = finish.map_err(|error| faults.push(error.message().to_owned())).ok()?;
-        let size = fixed_size(&field.ops);
+        let size = field.fixed_image_size().map(|(height, width)| (width, height));
         if faults.len() > before {
             return None;
         }
@@ -67,23 +66,5 @@ fn act(op: &Op) -> Option<Act> {
         }
         Op::Delay { seconds } => Act::Delay(Duration::try_from_secs_f64(*seconds).unwrap_or_default()),
         Op::Normalize { .. } => return None,
-    })
-}
-
-/// Columns and rows after `ops`, when they are the same for every image.
-fn fixed_size(ops: &[Op]) -> Option<(u32, u32)> {
-    let exact = |size: Size| {
-        let (height, width) = size.height_width();
-        Some((width, height))
-    };
-    ops.iter().fold(None, |size, op| match op {
-        Op::Resize { size: to @ Size::Exact(_), .. } => exact(*to),
-        Op::Resize { size: to, .. } => size.map(|from| resize::target(*to, from)),
-        Op::CenterCrop { size } | Op::RandomCrop { size, .. } | Op::RandomResizedCrop { size, .. } => exact(*size),
-        Op::Pad { border: [left, top, right, bottom], .. } => size.map(|(width, height): (u32, u32)| {
-            let add = |side: u32, a: u32, b: u32| side.saturating_add(a).saturating_add(b);
-            (add(width, *left, *right), add(height, *top, *bottom))
-        }),
-        _ => size,
     })
 }

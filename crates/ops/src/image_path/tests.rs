@@ -4,7 +4,9 @@ use crate::collate::{BatchBuilder, Column};
 use crate::encode::{self, JpegOptions, Subsampling};
 use crate::{BufferPool, Image, Input, OutputKind, Program, SampleContext, Scratch};
 use bytes::Bytes;
-use forebay_core::recipe::{Decode, FieldRecipe, Filter, ImageMode, Op, Orientation, Recipe, Size, default_max_pixels};
+use forebay_core::recipe::{
+    Decode, FieldRecipe, Filter, ImageMode, Op, Orientation, Recipe, Size, default_max_pixels,
+};
 use forebay_core::tensor::{Dtype, Layout};
 use forebay_core::{ErrorKind, Result, SampleId};
 use proptest::prelude::*;
@@ -77,7 +79,7 @@ fn the_shape_is_known_beforehand_when_the_recipe_fixes_it() {
         (vec![], None),
         (vec![side(50)], None),
         (vec![side(50), crop.clone()], Some([20, 30, 3])),
-        (vec![crop.clone(), side(40)], Some([40, 60, 3])),
+        (vec![crop.clone(), side(40)], None),
         (vec![crop, Op::Pad { border: [1, 2, 3, 4], value: 0 }], Some([26, 34, 3])),
     ];
     for (ops, shape) in cases {
@@ -195,14 +197,18 @@ fn a_needle_of_an_image_cannot_be_blown_up() {
 fn every_fault_of_a_recipe_is_named_at_once() {
     let normalize = Op::Normalize { mean: vec![0.5; 3], std: vec![0.5; 3] };
     let wrong = image(vec![normalize, flip(0.5)]);
-    let text = FieldRecipe { field: "txt".into(), decode: Decode::Text {}, ops: vec![flip(0.5)], ..image(vec![]) };
+    let text =
+        FieldRecipe { field: "txt".into(), decode: Decode::Text {}, ops: vec![flip(0.5)], ..image(vec![]) };
     let error = Program::compile(&Recipe { fields: vec![wrong, text] }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    assert!(error.message().contains("`jpg`") && error.message().contains("`txt`"), "{error}");
+    assert!(error.message().contains("recipe[0]") && error.message().contains("recipe[1]"), "{error}");
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let size = prop_oneof![(1u32..60).prop_map(Size::Side), (1u32..60, 1u32..60).prop_map(|(h, w)| Size::Exact([h, w]))];
+    let size = prop_oneof![
+        (1u32..60).prop_map(Size::Side),
+        (1u32..60, 1u32..60).prop_map(|(h, w)| Size::Exact([h, w]))
+    ];
     prop_oneof![
         size.clone().prop_map(|size| Op::Resize { size, filter: Filter::Bicubic }),
         size.clone().prop_map(|size| Op::Resize { size, filter: Filter::Nearest }),

@@ -48,7 +48,13 @@ impl Resampler {
         made
     }
 
-    fn window(&mut self, piece: ImageRef<'_>, covered: Rect, geometry: &Geometry, target: &mut [u8]) -> Result<()> {
+    fn window(
+        &mut self,
+        piece: ImageRef<'_>,
+        covered: Rect,
+        geometry: &Geometry,
+        target: &mut [u8],
+    ) -> Result<()> {
         let Geometry { visible, window, .. } = *geometry;
         let Some(grid) = geometry.grid else {
             let x = visible.x + window.x - covered.x;
@@ -88,14 +94,16 @@ impl Resampler {
         let top = visible.y.max(covered.y);
         let width = visible.right().min(covered.right()) - left;
         let height = visible.bottom().min(covered.bottom()) - top;
-        let source = TypedImageRef::<P>::from_buffer(piece.width, piece.height, piece.pixels).map_err(|e| fault(&e))?;
+        let source = TypedImageRef::<P>::from_buffer(piece.width, piece.height, piece.pixels)
+            .map_err(|e| fault(&e))?;
         let source = TypedCroppedImage::from_ref(&source, left - covered.x, top - covered.y, width, height)
             .map_err(|e| fault(&e))?;
         let mut target =
             TypedImage::<P>::from_buffer(window.width, window.height, target).map_err(|e| fault(&e))?;
 
         let (step_x, step_y) = geometry.step();
-        let start = |window: u32, step: f64, hidden: u32| (f64::from(window) * step - f64::from(hidden)).max(0.0);
+        let start =
+            |window: u32, step: f64, hidden: u32| (f64::from(window) * step - f64::from(hidden)).max(0.0);
         let x = start(window.x, step_x, left - visible.x);
         let y = start(window.y, step_y, top - visible.y);
         let extent = |window: u32, step: f64, start: f64, limit: u32| {
@@ -103,7 +111,8 @@ impl Resampler {
         };
         let across = extent(window.width, step_x, x, width);
         let down = extent(window.height, step_y, y, height);
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter)).crop(x, y, across, down);
+        let options =
+            ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter)).crop(x, y, across, down);
         self.resizer.resize_typed(&source, &mut target, &options).map_err(|e| fault(&e))
     }
 }
@@ -116,7 +125,8 @@ fn nearest(piece: ImageRef<'_>, covered: Rect, geometry: &Geometry, grid: Grid, 
     let under = |at: u32, grid: u32, visible: u32| {
         ((2 * u64::from(at) + 1) * u64::from(visible) / (2 * u64::from(grid))) as usize
     };
-    let (offset_x, offset_y) = ((visible.x as usize, covered.x as usize), (visible.y as usize, covered.y as usize));
+    let (offset_x, offset_y) =
+        ((visible.x as usize, covered.x as usize), (visible.y as usize, covered.y as usize));
     for (line, y) in target.chunks_exact_mut(window.width as usize * channels).zip(window.y..) {
         let row = under(y, grid.height, visible.height) + offset_y.0 - offset_y.1;
         for (pixel, x) in line.chunks_exact_mut(channels).zip(window.x..) {

@@ -83,8 +83,12 @@ fn p034_area_aspect_and_place_are_distributed_as_in_torchvision() {
         // 1.95 * sqrt(2 / n): distances above come by chance once in a thousand times.
         let limit = 1.95 * (2.0 / DRAWS as f64).sqrt();
         for (name, measure) in measures {
-            let distance = kolmogorov_smirnov(ours.iter().map(measure).collect(), theirs.iter().map(measure).collect());
-            assert!(distance < limit, "{name} of crops of {width}x{height}: distance {distance:.4} > {limit:.4}");
+            let distance =
+                kolmogorov_smirnov(ours.iter().map(measure).collect(), theirs.iter().map(measure).collect());
+            assert!(
+                distance < limit,
+                "{name} of crops of {width}x{height}: distance {distance:.4} > {limit:.4}"
+            );
         }
     }
 }
@@ -93,14 +97,8 @@ fn p034_area_aspect_and_place_are_distributed_as_in_torchvision() {
 fn an_image_of_no_allowed_aspect_gives_its_middle() {
     let mut rng = Rng::for_op(0, 0, SampleId(0), 0);
     // No window of a tenth of the area fits: the aspect would have to be beyond the interval.
-    assert_eq!(
-        draw(1000, 10, [0.9, 1.0], RATIO, &mut rng),
-        Rect { x: 493, y: 0, width: 13, height: 10 }
-    );
-    assert_eq!(
-        draw(10, 1000, [0.9, 1.0], RATIO, &mut rng),
-        Rect { x: 0, y: 493, width: 10, height: 13 }
-    );
+    assert_eq!(draw(1000, 10, [0.9, 1.0], RATIO, &mut rng), Rect { x: 493, y: 0, width: 13, height: 10 });
+    assert_eq!(draw(10, 1000, [0.9, 1.0], RATIO, &mut rng), Rect { x: 0, y: 493, width: 10, height: 13 });
 }
 
 #[test]

@@ -115,7 +115,8 @@ fn bytes_too_many_before_a_marker_are_forgiven_as_pillow_does() {
 
 #[test]
 fn cmyk_is_converted_as_pillow_does() {
-    let options = JpegOptions { quality: 100, subsampling: Subsampling::S444, progressive: false, cmyk: true };
+    let options =
+        JpegOptions { quality: 100, subsampling: Subsampling::S444, progressive: false, cmyk: true };
     let mut flat = Image::new(16, 16, 4);
     // Inverted CMYK: full ink is 0.
     for pixel in flat.pixels_mut().chunks_exact_mut(4) {
@@ -126,7 +127,11 @@ fn cmyk_is_converted_as_pillow_does() {
     let image = full(&mut decoder, &jpeg, ImageMode::Rgb).unwrap();
     // Pillow: Image.merge("CMYK", (55, 155, 205, 35)).convert("RGB").
     let expected = [173u8, 86, 43];
-    assert!(image.pixel(8, 8).iter().zip(expected).all(|(a, b)| a.abs_diff(b) <= 2), "{:?}", image.pixel(8, 8));
+    assert!(
+        image.pixel(8, 8).iter().zip(expected).all(|(a, b)| a.abs_diff(b) <= 2),
+        "{:?}",
+        image.pixel(8, 8)
+    );
     assert_eq!(full(&mut decoder, &jpeg, ImageMode::Rgba).unwrap().pixel(8, 8)[3], 255);
     assert_eq!(full(&mut decoder, &jpeg, ImageMode::Gray).unwrap().channels(), 1);
 }
