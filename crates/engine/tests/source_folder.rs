@@ -2,7 +2,8 @@
 
 use forebay_core::{ErrorKind, SampleId};
 use forebay_engine::source::{
-    Dataset, FieldValue, OpenOptions, SourceKind, SyntheticPayload, SyntheticSpec, open, open_with_store, synthetic,
+    Dataset, FieldValue, OpenOptions, SourceKind, SyntheticPayload, SyntheticSpec, open, open_with_store,
+    synthetic,
 };
 use forebay_store::{ByteRange, MemoryStore};
 use forebay_testkit::made::Made;
@@ -37,14 +38,17 @@ fn int(dataset: &Dataset, key: &str, field: &str) -> Option<i64> {
 fn a_tree_numbers_classes_by_sorted_name_and_reads_every_file() {
     let folder = tempfile::tempdir().unwrap();
     // `a b` sorts before `a/` as a key and after `a` as a name: the name decides.
-    put(&folder, &[
-        ("a/2.JPEG", b"two"),
-        ("a b/1.jpg", b"one"),
-        ("Z/deep/er/0.png", b"zero"),
-        ("a/.hidden.jpg", b"no"),
-        ("readme.txt", b"no"),
-        ("stray.jpg", b"no"),
-    ]);
+    put(
+        &folder,
+        &[
+            ("a/2.JPEG", b"two"),
+            ("a b/1.jpg", b"one"),
+            ("Z/deep/er/0.png", b"zero"),
+            ("a/.hidden.jpg", b"no"),
+            ("readme.txt", b"no"),
+            ("stray.jpg", b"no"),
+        ],
+    );
     let dataset = block_on(open(&spec(folder.path()), &options(&folder))).unwrap();
     assert_eq!(dataset.kind(), SourceKind::Tree);
     assert_eq!(dataset.class_names().unwrap(), ["Z", "a", "a b"]);
@@ -84,19 +88,27 @@ fn a_tree_that_gained_lost_or_rewrote_a_file_is_indexed_again() {
     assert!(open().notes()[0].contains("bytes"));
     assert_ne!(open().manifest().version(), version);
     let rebuilt = OpenOptions { rebuild: true, ..options(&folder) };
-    assert!(block_on(forebay_engine::source::open(&spec(folder.path()), &rebuilt)).unwrap().notes().is_empty());
+    assert!(
+        block_on(forebay_engine::source::open(&spec(folder.path()), &rebuilt)).unwrap().notes().is_empty()
+    );
 }
 
 #[test]
 fn labels_from_csv_become_integers_and_class_names() {
     let folder = tempfile::tempdir().unwrap();
-    put(&folder, &[
-        ("1.jpg", b"one"),
-        ("sub/2.jpg", b"two"),
-        ("3.png", b"three"),
-        ("4.jpg", b"unlisted"),
-        ("labels.csv", b"filename,label,age,note\n1.jpg,dog,3,\"a, b\"\nsub/2,cat,-4,x\n./3.png,dog,,y\n"),
-    ]);
+    put(
+        &folder,
+        &[
+            ("1.jpg", b"one"),
+            ("sub/2.jpg", b"two"),
+            ("3.png", b"three"),
+            ("4.jpg", b"unlisted"),
+            (
+                "labels.csv",
+                b"filename,label,age,note\n1.jpg,dog,3,\"a, b\"\nsub/2,cat,-4,x\n./3.png,dog,,y\n",
+            ),
+        ],
+    );
     let dataset = block_on(open(&spec(folder.path()), &options(&folder))).unwrap();
     assert_eq!(dataset.kind(), SourceKind::Table);
     assert_eq!(dataset.class_names().unwrap(), ["cat", "dog"]);
@@ -106,7 +118,10 @@ fn labels_from_csv_become_integers_and_class_names() {
     assert_eq!(row("sub/2.jpg"), (Some(0), Some(-4)));
     assert_eq!(row("3.png"), (Some(1), None));
     let notes = dataset.notes().join("\n");
-    assert!(notes.contains("column `note`") && notes.contains("1 files have no row") && notes.contains("4.jpg"), "{notes}");
+    assert!(
+        notes.contains("column `note`") && notes.contains("1 files have no row") && notes.contains("4.jpg"),
+        "{notes}"
+    );
 }
 
 #[test]
@@ -133,8 +148,14 @@ fn every_bad_row_is_reported_at_once_up_to_twenty() {
     let error = block_on(open(&spec(folder.path()), &options(&folder))).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("32 rows fit no file"), "{text}");
-    assert!(text.contains("line 3: `a.jpg` is on line 2 already") && text.contains("line 4 names no file"), "{text}");
-    assert!(text.contains("missing-17.jpg") && !text.contains("missing-18.jpg") && text.contains("12 more"), "{text}");
+    assert!(
+        text.contains("line 3: `a.jpg` is on line 2 already") && text.contains("line 4 names no file"),
+        "{text}"
+    );
+    assert!(
+        text.contains("missing-17.jpg") && !text.contains("missing-18.jpg") && text.contains("12 more"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -170,7 +191,8 @@ fn any_store_can_hold_a_tree() {
     store.insert("root/b/1.jpg", "x").unwrap();
     store.insert("root/a/1.jpg", "y").unwrap();
     store.insert("other/c/1.jpg", "z").unwrap();
-    let dataset = block_on(open_with_store(Arc::new(store), &["root".into()], &OpenOptions::default())).unwrap();
+    let dataset =
+        block_on(open_with_store(Arc::new(store), &["root".into()], &OpenOptions::default())).unwrap();
     assert_eq!(dataset.class_names().unwrap(), ["a", "b"]);
     assert_eq!(int(&dataset, "root/b/1.jpg", "cls"), Some(1));
 }
@@ -191,7 +213,10 @@ fn a_synthetic_dataset_gives_the_same_bytes_for_the_same_seed() {
         classes.insert(one.manifest().int(sample, 1).unwrap());
     }
     assert_eq!(classes.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    let opened = block_on(open(&["synthetic://?samples=100&shards=7&classes=5&seed=3".into()], &OpenOptions::default()));
+    let opened = block_on(open(
+        &["synthetic://?samples=100&shards=7&classes=5&seed=3".into()],
+        &OpenOptions::default(),
+    ));
     assert_eq!(opened.unwrap().manifest().version(), one.manifest().version());
 }
 
@@ -200,7 +225,8 @@ fn synthetic_templates_are_drawn_from_the_given_payloads() {
     let made = Made::default();
     let templates: Vec<bytes::Bytes> = (0..4).map(|sample| made.jpeg(sample).into()).collect();
     let payload = SyntheticPayload::Templates(templates.clone());
-    let dataset = synthetic(SyntheticSpec { samples: 50, field: "jpg".into(), payload, ..SyntheticSpec::default() });
+    let dataset =
+        synthetic(SyntheticSpec { samples: 50, field: "jpg".into(), payload, ..SyntheticSpec::default() });
     let dataset = dataset.unwrap();
     let mut seen = std::collections::BTreeSet::new();
     for sample in (0..50).map(SampleId) {

@@ -126,7 +126,8 @@ with tarfile.open(out, "r|*") as tar:
 "#;
 
 fn python(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("python3").arg("-c").arg(PYTHON).args(arguments).env("PYTHONUTF8", "1").output().ok()?;
+    let output =
+        Command::new("python3").arg("-c").arg(PYTHON).args(arguments).env("PYTHONUTF8", "1").output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())
 }
@@ -155,14 +156,17 @@ fn p018_shards_of_our_writer_are_read_by_python_tarfile_and_by_gnu_tar() {
     use forebay_engine::shard::{ShardWriter, ShardWriterOptions};
     let folder = tempfile::tempdir().unwrap();
     let mut writer =
-        ShardWriter::new(ShardWriterOptions::new(folder.path().join("w-%03d.tar").display().to_string())).unwrap();
-    let keys = ["a/1".to_string(), "ü".into(), "n".repeat(150), format!("{}/{}", "d".repeat(120), "n".repeat(60))];
+        ShardWriter::new(ShardWriterOptions::new(folder.path().join("w-%03d.tar").display().to_string()))
+            .unwrap();
+    let keys =
+        ["a/1".to_string(), "ü".into(), "n".repeat(150), format!("{}/{}", "d".repeat(120), "n".repeat(60))];
     for key in &keys {
         writer.add(key, &[("jpg", key.as_bytes()), ("cls", b"7")]).unwrap();
     }
     let shard = writer.finish().unwrap().remove(0);
     let path = shard.path.display().to_string();
-    let names: Vec<String> = keys.iter().flat_map(|key| [format!("{key}.jpg"), format!("{key}.cls")]).collect();
+    let names: Vec<String> =
+        keys.iter().flat_map(|key| [format!("{key}.jpg"), format!("{key}.cls")]).collect();
     if let Some(listed) = python(&["read", "", &path]) {
         let listed: Vec<&str> = listed.lines().map(|line| &line[33..]).collect();
         assert_eq!(listed, names);
@@ -196,7 +200,8 @@ fn p018_a_truncated_shard_is_an_error_with_shard_offset_and_member() {
     let store = MemoryStore::new();
     let tar = tar_with(&[("1.jpg", &[1; 600]), ("2.jpg", &[2; 600])]);
     store.insert("cut.tar", tar[..512 + 1024 + 512 + 100].to_vec()).unwrap();
-    let error = block_on(open_with_store(Arc::new(store), &["cut.tar".into()], &OpenOptions::default())).unwrap_err();
+    let error =
+        block_on(open_with_store(Arc::new(store), &["cut.tar".into()], &OpenOptions::default())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_eq!(error.facts().key.as_deref(), Some("2.jpg"));
     assert_eq!(error.facts().offset, Some(1536));
@@ -210,7 +215,8 @@ fn p018_a_truncated_shard_is_an_error_with_shard_offset_and_member() {
 fn p018_a_field_twice_in_a_sample_is_an_error_with_shard_key_and_offset() {
     let store = MemoryStore::new();
     store.insert("d.tar", tar_with(&[("1.jpg", b"x"), ("1.JPG", b"y")])).unwrap();
-    let error = block_on(open_with_store(Arc::new(store), &["d.tar".into()], &OpenOptions::default())).unwrap_err();
+    let error =
+        block_on(open_with_store(Arc::new(store), &["d.tar".into()], &OpenOptions::default())).unwrap_err();
     assert_eq!(error.facts().offset, Some(1024));
     assert!(error.to_string().contains("d.tar") && error.to_string().contains("`1`"), "{error}");
 }
@@ -219,8 +225,11 @@ fn p018_a_field_twice_in_a_sample_is_an_error_with_shard_key_and_offset() {
 fn p016_a_range_of_a_member_is_the_same_slice_of_its_bytes() {
     let payload: Vec<u8> = (0..3000).map(|i| (i % 251) as u8).collect();
     let store = MemoryStore::new();
-    store.insert("s.tar", tar_with(&[("0.jpg", b"before"), ("1.jpg", &payload), ("2.jpg", b"after")])).unwrap();
-    let dataset = block_on(open_with_store(Arc::new(store), &["s.tar".into()], &OpenOptions::default())).unwrap();
+    store
+        .insert("s.tar", tar_with(&[("0.jpg", b"before"), ("1.jpg", &payload), ("2.jpg", b"after")]))
+        .unwrap();
+    let dataset =
+        block_on(open_with_store(Arc::new(store), &["s.tar".into()], &OpenOptions::default())).unwrap();
     let read = |range| block_on(dataset.read_field(SampleId(1), 0, range));
     for (start, end) in [(0, 3000), (0, 0), (17, 18), (511, 513), (2999, 3000), (3000, 3000)] {
         let range = ByteRange::Bounded { start: start as u64, end: end as u64 };
@@ -235,7 +244,10 @@ fn p016_a_range_of_a_member_is_the_same_slice_of_its_bytes() {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{outside:?} would give a neighbour's bytes");
         assert_eq!(error.facts().key.as_deref(), Some("1"));
     }
-    assert_eq!(block_on(dataset.read_field(SampleId(9), 0, ByteRange::Full)).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        block_on(dataset.read_field(SampleId(9), 0, ByteRange::Full)).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     assert!(block_on(dataset.read_field(SampleId(0), 5, ByteRange::Full)).is_err());
 }
 
@@ -295,7 +307,11 @@ fn p017_a_stale_manifest_is_found_by_size_and_by_time_and_built_again() {
     fs::write(&path, tar_with(&[("1.jpg", b"one"), ("2.jpg", b"two")])).unwrap();
     let longer = open();
     assert_eq!(longer.manifest().len(), 2);
-    assert!(longer.notes()[0].contains("stale") && longer.notes()[0].contains("bytes"), "{:?}", longer.notes());
+    assert!(
+        longer.notes()[0].contains("stale") && longer.notes()[0].contains("bytes"),
+        "{:?}",
+        longer.notes()
+    );
     assert_ne!(longer.manifest().version(), first.manifest().version());
 
     // The same size, another time.
@@ -341,7 +357,9 @@ fn patterns_lists_and_folders_find_shards_and_skip_hidden_ones() {
     fs::write(folder.path().join(".hidden.tar"), b"half").unwrap();
     let count = |text: String| {
         let dataset = block_on(open(&[text], &options(&folder))).unwrap();
-        (0..dataset.manifest().len()).map(|sample| dataset.manifest().key(SampleId(sample))).collect::<Vec<_>>()
+        (0..dataset.manifest().len())
+            .map(|sample| dataset.manifest().key(SampleId(sample)))
+            .collect::<Vec<_>>()
     };
     let root = folder.path().display();
     let all: Vec<String> = (0..12).map(|shard| format!("{shard:03}")).collect();
@@ -349,7 +367,11 @@ fn patterns_lists_and_folders_find_shards_and_skip_hidden_ones() {
     assert_eq!(count(format!("{root}/t-*.tar")), all);
     assert_eq!(count(format!("{root}")), all);
     assert_eq!(count(format!("file://{root}/t-00?.tar")), all[..10]);
-    assert_eq!(count(format!("{root}/t-005.tar::{root}/t-001.tar")), ["005", "001"], "the order of the spec is kept");
+    assert_eq!(
+        count(format!("{root}/t-005.tar::{root}/t-001.tar")),
+        ["005", "001"],
+        "the order of the spec is kept"
+    );
 
     let error = block_on(open(&[format!("{root}/val-*.tar")], &options(&folder))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);

@@ -44,7 +44,8 @@ fn sound_shards_have_no_findings() {
 fn every_fault_of_every_shard_is_named_with_shard_member_and_offset() {
     let folder = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: Vec<u8>| fs::write(folder.path().join(name), bytes).unwrap();
-    let whole = tar_with(&[("1.jpg", b"ok"), ("2.jpg", b"bad"), ("3.jpg", b""), ("4.jpg", b"x"), ("4.JPG", b"y")]);
+    let whole =
+        tar_with(&[("1.jpg", b"ok"), ("2.jpg", b"bad"), ("3.jpg", b""), ("4.jpg", b"x"), ("4.JPG", b"y")]);
     put("a.tar", whole);
     put("b.tar", tar_with(&[("10.jpg", b"ok"), ("11.jpg", &[1; 2000])])[..2500].to_vec());
     let mut damaged = tar_with(&[("20.jpg", b"ok"), ("21.jpg", b"ok")]);
@@ -60,8 +61,16 @@ fn every_fault_of_every_shard_is_named_with_shard_member_and_offset() {
     let report = run(folder.path(), check());
     use FindingKind::*;
     let wanted = [
-        EmptyPayload, DuplicateField, BadPayload, BadShard, BadShard, DuplicateKey, DuplicateKey, NoEndMark,
-        TrailingBytes, BadShard,
+        EmptyPayload,
+        DuplicateField,
+        BadPayload,
+        BadShard,
+        BadShard,
+        DuplicateKey,
+        DuplicateKey,
+        NoEndMark,
+        TrailingBytes,
+        BadShard,
     ];
     assert_eq!(kinds(&report), wanted);
     let place = |at: usize| {
@@ -94,5 +103,9 @@ fn files_of_a_tree_are_tried_one_by_one() {
     let report = run(folder.path(), check());
     assert_eq!(kinds(&report), [FindingKind::EmptyPayload, FindingKind::BadPayload]);
     assert!(report.findings[1].object.ends_with("b/3.jpg"));
-    assert_eq!(run(folder.path(), None).findings.len(), 1, "without a check only headers and sizes are looked at");
+    assert_eq!(
+        run(folder.path(), None).findings.len(),
+        1,
+        "without a check only headers and sizes are looked at"
+    );
 }

@@ -15,7 +15,9 @@ fn write(folder: &Path, samples: usize, limits: (u64, u64)) -> Vec<ShardInfo> {
     let mut writer = ShardWriter::new(options).unwrap();
     for sample in 0..samples {
         let image = vec![sample as u8; 100 + sample * 37 % 900];
-        writer.add(&format!("{sample:05}"), &[("jpg", &image), ("cls", sample.to_string().as_bytes())]).unwrap();
+        writer
+            .add(&format!("{sample:05}"), &[("jpg", &image), ("cls", sample.to_string().as_bytes())])
+            .unwrap();
     }
     writer.finish().unwrap()
 }
@@ -44,7 +46,11 @@ fn p020_shards_rotate_on_count_and_on_bytes() {
     assert!(by_bytes.len() > 3 && by_bytes.iter().all(|shard| shard.bytes <= 8192));
     assert_eq!(by_bytes.iter().map(|shard| shard.samples).sum::<u64>(), 25);
     let alone = write(&folder.path().join("alone"), 3, (1000, 1));
-    assert_eq!(alone.iter().map(|shard| shard.samples).collect::<Vec<_>>(), [1, 1, 1], "too large is alone, not lost");
+    assert_eq!(
+        alone.iter().map(|shard| shard.samples).collect::<Vec<_>>(),
+        [1, 1, 1],
+        "too large is alone, not lost"
+    );
     for shard in by_count.iter().chain(&by_bytes).chain(&alone) {
         assert_eq!(fs::metadata(&shard.path).unwrap().len(), shard.bytes);
         assert_eq!(walk(&fs::read(&shard.path).unwrap()).unwrap().len() as u64, 2 * shard.samples);
@@ -111,12 +117,18 @@ fn p020_a_killed_writer_leaves_no_readable_half_shard() {
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let left: Vec<String> =
-        fs::read_dir(&shards).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let left: Vec<String> = fs::read_dir(&shards)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     let half: Vec<&String> = left.iter().filter(|name| name.starts_with(".tmp-")).collect();
     assert_eq!((left.len(), half.len()), (2, 1), "one whole shard and one half file are left: {left:?}");
-    assert!(fs::metadata(shards.join(half[0])).unwrap().len() > 1 << 20, "the half shard was on disk when it died");
-    let options = OpenOptions { manifest_dir: Some(folder.path().join("manifests")), ..OpenOptions::default() };
+    assert!(
+        fs::metadata(shards.join(half[0])).unwrap().len() > 1 << 20,
+        "the half shard was on disk when it died"
+    );
+    let options =
+        OpenOptions { manifest_dir: Some(folder.path().join("manifests")), ..OpenOptions::default() };
     let dataset = block_on(open(&[shards.display().to_string()], &options)).unwrap();
     assert_eq!(dataset.manifest().object_count(), 1);
     assert_eq!(dataset.manifest().len(), 10, "only the whole shard is read");

@@ -19,11 +19,11 @@ pub fn smooth_noise(seed: u64, width: usize, height: usize) -> Vec<u8> {
             let (column, u) = (x / CELL, (x % CELL) as f32 / CELL as f32);
             let at = row * columns + column;
             let roughness = (rng.next_u32() & 7) as f32 - 3.5;
-            for channel in 0..3 {
-                let top = grid[at][channel] * (1.0 - u) + grid[at + 1][channel] * u;
-                let bottom = grid[at + columns][channel] * (1.0 - u) + grid[at + columns + 1][channel] * u;
-                pixels.push((top * (1.0 - v) + bottom * v + roughness).clamp(0.0, 255.0) as u8);
-            }
+            let corners = [(at, at + 1), (at + columns, at + columns + 1)];
+            pixels.extend((0..3).map(|channel| {
+                let across = corners.map(|(l, r)| grid[l][channel] * (1.0 - u) + grid[r][channel] * u);
+                (across[0] * (1.0 - v) + across[1] * v + roughness).clamp(0.0, 255.0) as u8
+            }));
         }
     }
     pixels

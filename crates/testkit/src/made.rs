@@ -52,13 +52,13 @@ impl Made {
     /// Writes `root/000000.jpg` and so on with a `labels.csv` of columns `file` and `label`.
     pub fn table(&self, root: &Path) {
         fs::create_dir_all(root).expect("the test's folder can be written");
-        let mut labels = String::from("file,label\n");
+        let mut labels = vec!["file,label".to_string()];
         for sample in 0..self.samples {
             let name = format!("{sample:06}.jpg");
             write(&root.join(&name), &self.jpeg(sample));
-            labels.push_str(&format!("{name},{}\n", self.class(sample)));
+            labels.push(format!("{name},{}", self.class(sample)));
         }
-        write(&root.join("labels.csv"), labels.as_bytes());
+        write(&root.join("labels.csv"), labels.join("\n").as_bytes());
     }
 
     /// Writes `root/train-000000.tar` and so on: samples of `jpg` and `cls`, spread evenly over `shards`.

@@ -88,12 +88,14 @@ impl ShardWriter {
                 self.close_shard()?;
             }
         }
-        if self.open.is_none() {
-            let path = PathBuf::from(self.pattern.name(self.next));
-            self.open = Some(OpenShard::create(path, self.options.overwrite)?);
-            self.next += 1;
-        }
-        let open = self.open.as_mut().expect("a shard was opened above");
+        let open = match &mut self.open {
+            Some(open) => open,
+            closed => {
+                let path = PathBuf::from(self.pattern.name(self.next));
+                self.next += 1;
+                closed.insert(OpenShard::create(path, self.options.overwrite)?)
+            }
+        };
         for (name, (_, bytes)) in names.iter().zip(fields) {
             open.write(name, bytes)?;
         }
@@ -238,7 +240,7 @@ impl Pattern {
             Some(Self { before: before.into(), width, after: after.into() })
         });
         match found {
-            Some(found) if !found.after.contains('/') && found.after.ends_with(".tar") => Ok(found),
+            Some(found) if !found.after.contains('/') && found.after.strip_suffix(".tar").is_some() => Ok(found),
             _ => Err(Error::invalid_config(format!(
                 "write shards by pattern `{pattern}`: it needs one counter in its file name and must end in `.tar`"
             ))

@@ -58,12 +58,14 @@ pub(super) async fn take(
 }
 
 async fn objects_of(store: &dyn Store, item: &Item) -> Result<Vec<ObjectMeta>> {
-    let (prefix, wanted): (&str, Box<dyn Fn(&str) -> bool + Send>) = match item {
+    let prefix = match item {
         Item::Key(key) => return Ok(vec![store.head(key).await?]),
-        Item::Pattern(glob) => (literal_prefix(glob), Box::new(|key| glob_match(glob, key))),
-        Item::Folder(prefix) => {
-            (prefix, Box::new(|key| shard_name(key).is_some() && !key[prefix.len()..].contains('/')))
-        }
+        Item::Pattern(glob) => literal_prefix(glob),
+        Item::Folder(prefix) => prefix,
+    };
+    let wanted = |key: &str| match item {
+        Item::Pattern(glob) => glob_match(glob, key),
+        _ => shard_name(key).is_some() && !key[prefix.len()..].contains('/'),
     };
     let mut found = Vec::new();
     let mut listing = store.list(prefix);
@@ -151,9 +153,12 @@ fn nothing_inside(
 async fn nothing_matches(store: &dyn Store, item: &Item, url: &str) -> Error {
     let (Item::Key(what) | Item::Pattern(what) | Item::Folder(what)) = item;
     let folder = literal_prefix(what).rfind('/').map_or("", |slash| &what[..=slash]);
-    let nearby = store.list(folder).take(200).filter_map(|meta| async { meta.ok().map(|meta| meta.key) });
-    let nearby: Vec<String> =
-        nearby.filter(|key| futures::future::ready(!is_hidden(key))).take(5).collect().await;
+    let nearby = store.list(folder).take(2000).filter_map(|meta| async { meta.ok().map(|meta| meta.key) });
+    let mut nearby: Vec<String> =
+        nearby.filter(|key| futures::future::ready(!is_hidden(key))).collect().await;
+    // Shards first: a name mistyped is the usual cause.
+    nearby.sort_by_key(|key| (shard_name(key).is_none(), key.matches('/').count()));
+    nearby.truncate(5);
     let error = Error::not_found(format!("open dataset `{url}`: nothing matches `{}`", store.url(what)));
     if nearby.is_empty() {
         return error.with_hint(format!("`{}` holds nothing", store.url(folder)));

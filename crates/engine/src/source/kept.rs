@@ -5,7 +5,7 @@
 
 use super::inventory::Inventory;
 use super::locate::shard_name;
-use super::options::OpenOptions;
+use super::options::{OpenOptions, SourceKind};
 use forebay_core::manifest::Manifest;
 use forebay_core::{ErrorKind, Result};
 use forebay_store::{ByteRange, LocalStore, ObjectMeta, Store};
@@ -25,7 +25,7 @@ pub(super) struct Kept {
 impl Kept {
     /// The place for a spec and the options that change what is found.
     pub(super) fn new(folder: PathBuf, identity: &[String], options: &OpenOptions) -> Self {
-        let kind = options.kind.map(|kind| kind.name());
+        let kind = options.kind.map(SourceKind::name);
         let identity = serde_json::json!([SOURCE_FORMAT, identity, kind, options.labels, options.extensions]);
         let key = format!("{:032x}.fbm", xxh3_128(identity.to_string().as_bytes()));
         Self { store: LocalStore::new(folder), key }

@@ -1,5 +1,6 @@
 //! Reads a file of labels, CSV or JSONL, into rows of text. What the columns mean is decided in `table`.
 
+use super::options::extension;
 use forebay_core::{Error, Result};
 
 /// The largest file of labels that is read.
@@ -29,13 +30,11 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Rows> {
     let text = std::str::from_utf8(bytes)
         .map_err(|e| doing(Error::corrupt(format!("byte {} is not UTF-8", e.valid_up_to()))))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let lower = name.to_ascii_lowercase();
-    if lower.ends_with(".jsonl") || lower.ends_with(".ndjson") {
-        json_lines(text).map_err(doing)
-    } else if lower.ends_with(".csv") || lower.ends_with(".tsv") {
-        separated(text, if lower.ends_with(".tsv") { '\t' } else { ',' }).map_err(doing)
-    } else {
-        Err(doing(Error::unsupported("its name does not end in `.csv`, `.tsv` or `.jsonl`")))
+    match extension(name).as_deref() {
+        Some("jsonl" | "ndjson") => json_lines(text).map_err(doing),
+        Some("csv") => separated(text, ',').map_err(doing),
+        Some("tsv") => separated(text, '\t').map_err(doing),
+        _ => Err(doing(Error::unsupported("its name does not end in `.csv`, `.tsv` or `.jsonl`"))),
     }
 }
 
@@ -53,12 +52,11 @@ fn json_lines(text: &str) -> Result<Rows> {
                 serde_json::Value::String(text) => Cell::Text(text),
                 _ => Cell::Other,
             };
-            match table.columns.iter().position(|known| *known == column) {
-                Some(at) => row[at] = cell,
-                None => {
-                    table.columns.push(column);
-                    row.push(cell);
-                }
+            if let Some(at) = table.columns.iter().position(|known| *known == column) {
+                row[at] = cell;
+            } else {
+                table.columns.push(column);
+                row.push(cell);
             }
         }
         table.rows.push((line, row));
@@ -82,15 +80,15 @@ fn separated(text: &str, separator: char) -> Result<Rows> {
             let (have, want) = (fields.len(), columns.len());
             return Err(Error::corrupt(format!("line {line} has {have} fields, the header has {want}")));
         }
-        rows.push((line, fields.into_iter().map(cell).collect()));
+        rows.push((line, fields.iter().map(|field| cell(field)).collect()));
     }
     Ok(Rows { columns, rows })
 }
 
-fn cell(text: String) -> Cell {
+fn cell(text: &str) -> Cell {
     match text.trim() {
         "" => Cell::Missing,
-        trimmed => trimmed.parse().map_or_else(|_| Cell::Text(text.clone()), Cell::Int),
+        trimmed => trimmed.parse().map_or_else(|_| Cell::Text(text.to_string()), Cell::Int),
     }
 }
 
@@ -166,7 +164,10 @@ impl Records<'_> {
                     return Ok(field);
                 }
                 None => {
-                    return Err(Error::corrupt(format!("text follows a closing quote on line {}", self.line)));
+                    return Err(Error::corrupt(format!(
+                        "text follows a closing quote on line {}",
+                        self.line
+                    )));
                 }
             }
         }

@@ -51,7 +51,7 @@ pub(super) fn locate_local(parts: &[Pattern]) -> Result<Located> {
     let bases: Vec<PathBuf> = found.iter().map(Found::literal_base).collect();
     let root = common_folder(&bases);
     let items = found.iter().map(|found| found.item(&root)).collect::<Result<_>>()?;
-    Ok(Located { items, root })
+    Ok(Located { root, items })
 }
 
 /// Keys, patterns and prefixes of a store that the caller brought.
@@ -76,14 +76,9 @@ pub(super) fn literal_prefix(glob: &str) -> &str {
 
 /// Whether a name is that of a shard, and whether the shard is compressed.
 pub(super) fn shard_name(key: &str) -> Option<bool> {
-    let key = key.to_ascii_lowercase();
-    if key.ends_with(".tar") {
-        Some(false)
-    } else if key.ends_with(".tar.gz") || key.ends_with(".tgz") {
-        Some(true)
-    } else {
-        None
-    }
+    let name = key.to_ascii_lowercase();
+    let ends = |suffix: &str| name.strip_suffix(suffix).is_some();
+    if ends(".tar") { Some(false) } else { (ends(".tar.gz") || ends(".tgz")).then_some(true) }
 }
 
 /// Whether a key is hidden or unfinished: some part begins with a dot, or its name is that of a temporary file.

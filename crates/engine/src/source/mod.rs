@@ -6,6 +6,7 @@
 //! every byte is [`verify`]. Fetching for a plan is not here: the engine reads locations from the manifest.
 
 mod dataset;
+mod decodable;
 mod inventory;
 mod kept;
 mod labels;
@@ -19,6 +20,7 @@ mod tree;
 pub mod verify;
 
 pub use dataset::{Dataset, FieldValue};
+pub use decodable::decodable;
 pub use open::{open, open_with_store};
 pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
 pub use synthetic::{SyntheticPayload, SyntheticSpec, synthetic};

@@ -29,7 +29,7 @@ pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
     let located = locate::locate_local(&parts)?;
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(located.root.clone()));
     if let [Item::Key(key)] = located.items.as_slice()
-        && key.ends_with(".fbm")
+        && key.strip_suffix(".fbm").is_some()
     {
         return open_manifest(&located.root, &store, key, url).await;
     }

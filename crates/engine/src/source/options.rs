@@ -106,7 +106,7 @@ impl OpenOptions {
 
     /// Whether a file with this name is a sample of a folder.
     pub(super) fn accepts(&self, key: &str) -> bool {
-        extension(key).is_some_and(|found| self.extensions.iter().any(|wanted| *wanted == found))
+        extension(key).is_some_and(|found| self.extensions.contains(&found))
     }
 }
 

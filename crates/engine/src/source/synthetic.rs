@@ -85,6 +85,7 @@ impl SyntheticSpec {
 }
 
 /// Makes the dataset. Cost: the manifest, a few bytes a sample.
+#[expect(clippy::needless_pass_by_value, reason = "a description is made for one dataset and given away")]
 pub fn synthetic(spec: SyntheticSpec) -> Result<Dataset> {
     let refuse = |why: &str| Err(Error::invalid_config(format!("make synthetic dataset: {why}")));
     if spec.samples == 0 || spec.classes == 0 || spec.shards == 0 {

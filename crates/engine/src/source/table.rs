@@ -25,7 +25,7 @@ pub(super) fn build(
 ) -> Result<Vec<u8>> {
     let table = match labels {
         Some((name, rows)) => {
-            let table = Table::new(name, rows, inventory, notes)?;
+            let table = Table::new(name, &rows, inventory, notes)?;
             if let (Some(meta), Some(names)) = (meta.as_object_mut(), table.class_names()) {
                 meta.insert("class_names".into(), serde_json::json!(names));
             }
@@ -69,7 +69,7 @@ struct Column {
 }
 
 impl Table {
-    fn new(name: &str, rows: Rows, inventory: &Inventory, notes: &mut Vec<String>) -> Result<Self> {
+    fn new(name: &str, rows: &Rows, inventory: &Inventory, notes: &mut Vec<String>) -> Result<Self> {
         let file =
             rows.columns.iter().position(|column| FILE_COLUMNS.contains(&column.to_lowercase().as_str()));
         let file = file.ok_or_else(|| {
@@ -79,7 +79,7 @@ impl Table {
             ))
             .with_hint(format!("name it one of {}", FILE_COLUMNS.join(", ")))
         })?;
-        let row_of = match_rows(name, &rows, file, inventory, notes)?;
+        let row_of = match_rows(name, rows, file, inventory, notes)?;
         let mut columns = Vec::new();
         for (at, column) in rows.columns.iter().enumerate().filter(|(at, _)| *at != file) {
             let cells = rows.rows.iter().map(|(_, row)| &row[at]);

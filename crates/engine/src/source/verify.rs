@@ -23,7 +23,7 @@ pub type Check = Arc<dyn Fn(&str, &[u8]) -> Result<()> + Send + Sync>;
 /// What `verify` looks at.
 #[derive(Clone, Default)]
 pub struct VerifyOptions {
-    /// Tries every payload; `None` reads headers only.
+    /// Tries every payload, usually with [`super::decodable`]; `None` reads headers only.
     pub check: Option<Check>,
 }
 
