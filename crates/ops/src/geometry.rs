@@ -218,7 +218,7 @@ impl Chain {
     }
 
     /// Number of geometries, at least one.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.closed.len() + 1
     }
 

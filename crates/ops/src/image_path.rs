@@ -5,23 +5,22 @@
 //! invariant and the ways not taken are in `docs/design/image-path.md`.
 
 mod compile;
+mod settle;
 
-use crate::augment::{center_crop, flip, pad, random_crop, random_resized_crop, resize};
-use crate::augment::{color_jitter, grayscale::Grayscale, random_erasing::RandomErasing};
+use self::settle::{Act, Change, Step};
 use crate::buffer::BufferPool;
 use crate::decode::image::{Decoder, Info};
 use crate::geometry::{Chain, Geometry, Mirror};
-use crate::image::{Image, ImageMut, Rect, byte_len};
-use crate::kernels::erase::{self, RowForm};
+use crate::image::{Image, Rect, byte_len};
+use crate::kernels::erase::RowForm;
 use crate::kernels::normalize::Finish;
 use crate::kernels::orient;
 use crate::kernels::resample::Resampler;
 use crate::value::{SampleContext, Slot, Tensor, Value};
-use forebay_core::recipe::{Filter, ImageMode, Interval, Orientation, Size, default_max_pixels};
+use forebay_core::recipe::{ImageMode, Orientation};
 use forebay_core::rng::Rng;
 use forebay_core::tensor::{Dtype, Layout, TensorSpec};
 use forebay_core::{Error, Facts, Result};
-use std::time::Duration;
 
 /// A compiled image column.
 #[derive(Debug)]
@@ -37,35 +36,6 @@ pub(crate) struct ImagePath {
     layout: Layout,
     /// Columns and rows of every result, when the recipe alone decides them.
     size: Option<(u32, u32)>,
-}
-
-/// An op with the number that keys its chance.
-#[derive(Debug)]
-struct Step {
-    key: u64,
-    act: Act,
-}
-
-#[derive(Debug)]
-enum Act {
-    Resize(Size, Filter),
-    CenterCrop(Size),
-    RandomCrop(Size, u32),
-    RandomResizedCrop { size: Size, scale: Interval, ratio: Interval, filter: Filter },
-    Flip(f64, forebay_core::recipe::Direction),
-    Pad([u32; 4], u8),
-    ColorJitter(color_jitter::ColorJitter),
-    Grayscale(Grayscale),
-    RandomErasing(RandomErasing),
-    Delay(Duration),
-}
-
-/// A change of pixels whose chance is drawn.
-#[derive(Debug)]
-enum Change {
-    Color([Option<color_jitter::Change>; 4]),
-    Gray(Grayscale),
-    Erase(Rect, f64),
 }
 
 /// What one thread reuses from image to image.
@@ -132,69 +102,6 @@ impl ImagePath {
         TensorSpec { dtype: self.dtype, shape }
     }
 
-    /// Draws all chance and settles all sizes from the header.
-    fn settle(&self, sample: &SampleContext, info: &Info, scratch: &mut ImageScratch) -> Result<()> {
-        let ImageScratch { chain, changes, .. } = scratch;
-        chain.restart(info.width, info.height);
-        changes.clear();
-        for Step { key, act } in &self.steps {
-            let rng = &mut Rng::for_op(sample.seed, sample.epoch, sample.sample_id, *key);
-            let change = match act {
-                Act::Resize(size, filter) => {
-                    resize::apply(*size, *filter, chain);
-                    None
-                }
-                Act::CenterCrop(size) => {
-                    center_crop::apply(*size, chain);
-                    None
-                }
-                Act::RandomCrop(size, padding) => {
-                    random_crop::apply(*size, *padding, chain, rng);
-                    None
-                }
-                Act::RandomResizedCrop { size, scale, ratio, filter } => {
-                    random_resized_crop::apply(*size, *scale, *ratio, *filter, chain, rng);
-                    None
-                }
-                Act::Flip(p, direction) => {
-                    flip::apply(*p, *direction, chain, rng);
-                    None
-                }
-                Act::Pad(border, value) => {
-                    pad::apply(*border, *value, chain);
-                    None
-                }
-                Act::ColorJitter(op) => Some(Change::Color(op.draw(rng))),
-                Act::Grayscale(op) => op.draw(rng).then_some(Change::Gray(Grayscale { p: 1.0 })),
-                Act::RandomErasing(op) => {
-                    let (width, height) = chain.size();
-                    op.draw(width, height, rng).map(|rect| Change::Erase(rect, op.value))
-                }
-                Act::Delay(time) => {
-                    std::thread::sleep(*time);
-                    None
-                }
-            };
-            if let Some(change) = change {
-                // Color does not care which way an image faces, so a mirror may wait for the finishing pass.
-                chain.close(!matches!(change, Change::Erase(..)));
-                changes.push((chain.len() - 1, change));
-            }
-        }
-        let limit = self.max_pixels.max(default_max_pixels());
-        for geometry in chain.geometries() {
-            let (width, height) = (geometry.width(), geometry.height());
-            if u64::from(width) * u64::from(height) > limit {
-                let (from_width, from_height) = (info.width, info.height);
-                return Err(Error::exhausted(format!(
-                    "resample an image of {from_width}x{from_height}: {width}x{height} is more than {limit} pixels"
-                ))
-                .with_hint("crop before resizing, or give `resize` both sides"));
-            }
-        }
-        Ok(())
-    }
-
     /// Makes the pixels.
     fn fill(
         &self,
@@ -240,7 +147,7 @@ impl ImagePath {
     ) -> Result<bool> {
         let geometry = scratch.chain.get(0);
         let plain = self.dtype == Dtype::U8 && (self.layout == Layout::Hwc || self.mode == ImageMode::Gray);
-        if !plain || scratch.chain.len() > 1 || !geometry.mirror.is_none() {
+        if !plain || scratch.chain.count() > 1 || !geometry.mirror.is_none() {
             return Ok(false);
         }
         let whole = geometry.grid.is_none() && geometry.border.is_empty();
@@ -260,7 +167,7 @@ impl ImagePath {
         let mut covered = decode(decoder, payload, info, self.mode, region, current)?;
         let mut changes = changes.iter().peekable();
         let mut left = Mirror::default();
-        for index in 0..chain.len() {
+        for index in 0..chain.count() {
             while let Some((_, change)) = changes.next_if(|(before, _)| *before == index) {
                 change.apply(&mut current.as_mut());
             }
@@ -271,27 +178,12 @@ impl ImagePath {
                 std::mem::swap(current, spare);
             }
             covered = Rect::of_size(current.width(), current.height());
-            let last = index + 1 == chain.len();
+            let last = index + 1 == chain.count();
             left = Mirror { horizontal: last && geometry.mirror.horizontal, vertical: false };
             let now = Mirror { horizontal: geometry.mirror.horizontal && !last, ..geometry.mirror };
             orient::mirror(&mut current.as_mut(), now);
         }
         Ok(left)
-    }
-}
-
-impl Change {
-    fn apply(&self, image: &mut ImageMut<'_>) {
-        match self {
-            Self::Color(changes) => changes.iter().flatten().for_each(|change| change.apply(image)),
-            // The chance was drawn; what is left happens for certain.
-            Self::Gray(op) => op.apply(image, &mut Rng::keyed(0, 0, 0)),
-            Self::Erase(rect, value) => {
-                let &mut ImageMut { width, height, channels, .. } = image;
-                let form = RowForm { width, height, channels, layout: Layout::Hwc, dtype: Dtype::U8 };
-                erase::fill(image.pixels, form, *rect, *value);
-            }
-        }
     }
 }
 

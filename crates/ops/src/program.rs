@@ -75,7 +75,6 @@ impl Program {
     }
 
     /// Memory for one thread.
-    #[expect(clippy::unused_self, reason = "what a thread needs is the program's affair")]
     pub fn scratch(&self) -> Scratch {
         Scratch::default()
     }
@@ -125,7 +124,7 @@ impl Column {
             for op in &field.ops {
                 match op {
                     Op::Delay { seconds } => {
-                        delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default()
+                        delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default();
                     }
                     _ => faults.push(format!("`{}` works on images only", op.name())),
                 }

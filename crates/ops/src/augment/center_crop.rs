@@ -47,7 +47,7 @@ mod tests {
         let mut chain = Chain::new(5, 20);
         apply(Size::Side(10), &mut chain);
         let geometry = chain.get(0);
-        assert_eq!((chain.len(), chain.size()), (1, (10, 10)));
+        assert_eq!((chain.count(), chain.size()), (1, (10, 10)));
         assert_eq!((geometry.border.left, geometry.border.right), (2, 3));
         assert_eq!(geometry.window, Rect { x: 0, y: 5, width: 5, height: 10 });
     }

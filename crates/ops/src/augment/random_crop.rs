@@ -32,7 +32,7 @@ mod tests {
             let mut chain = Chain::new(6, 4);
             apply(Size::Side(4), 1, &mut chain, &mut Rng::for_op(1, 0, SampleId(sample), 0));
             let geometry = chain.get(0);
-            assert_eq!((chain.len(), chain.size()), (1, (4, 4)));
+            assert_eq!((chain.count(), chain.size()), (1, (4, 4)));
             seen.insert((geometry.border.left, geometry.window.x, geometry.border.top, geometry.window.y));
         }
         // Eight columns and six rows after padding: five by three places.

@@ -99,18 +99,18 @@ fn usual_chains_fold_into_one_geometry() {
     chain.crop(Rect { x: 10, y: 20, width: 300, height: 200 });
     chain.resize(224, 224, Filter::Bilinear);
     chain.mirror(Mirror { horizontal: true, vertical: false });
-    assert_eq!(chain.len(), 1);
+    assert_eq!(chain.count(), 1);
 
     let mut chain = Chain::new(500, 375);
     chain.resize(341, 256, Filter::Bilinear);
     chain.crop(Rect { x: 58, y: 16, width: 224, height: 224 });
-    assert_eq!(chain.len(), 1);
+    assert_eq!(chain.count(), 1);
     assert_eq!(chain.get(0).needed(), Rect { x: 82, y: 20, width: 334, height: 335 });
 
     let mut chain = Chain::new(32, 32);
     chain.pad(Border { left: 4, top: 4, right: 4, bottom: 4, value: 0 });
     chain.crop(Rect { x: 0, y: 5, width: 32, height: 32 });
-    assert_eq!(chain.len(), 1);
+    assert_eq!(chain.count(), 1);
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn a_second_resize_and_a_resize_of_a_border_start_anew() {
     let mut chain = Chain::new(100, 100);
     chain.resize(50, 50, Filter::Bilinear);
     chain.resize(20, 20, Filter::Bilinear);
-    assert_eq!(chain.len(), 2);
+    assert_eq!(chain.count(), 2);
     chain.pad(Border { left: 1, ..Border::default() });
     chain.resize(10, 10, Filter::Bilinear);
-    assert_eq!(chain.len(), 3);
+    assert_eq!(chain.count(), 3);
 }

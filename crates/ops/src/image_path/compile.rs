@@ -1,6 +1,7 @@
 //! Compiling an image column: every fault of it is found here, none while samples are prepared.
 
-use super::{Act, ImagePath, Step};
+use super::ImagePath;
+use super::settle::{Act, Step};
 use crate::augment::color_jitter::ColorJitter;
 use crate::augment::grayscale::Grayscale;
 use crate::augment::normalize;

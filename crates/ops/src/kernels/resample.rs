@@ -9,11 +9,17 @@ use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resize
 use forebay_core::recipe::Filter;
 use forebay_core::{Error, Result};
 
+/// Grid points that are counted one by one; a longer side comes only from an image like a needle.
+const MAX_STEPS: u32 = 1 << 22;
+
 /// Memory of the resampler, reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Resampler {
     resizer: Resizer,
     inner: Image,
+    between: Image,
+    columns: Vec<usize>,
+    rows: Vec<usize>,
 }
 
 impl Resampler {
@@ -64,7 +70,7 @@ impl Resampler {
         };
         let filter = match grid.filter {
             Filter::Nearest => {
-                nearest(piece, covered, geometry, grid, target);
+                self.nearest(piece, covered, geometry, grid, target);
                 return Ok(());
             }
             Filter::Bilinear => FilterType::Bilinear,
@@ -79,6 +85,28 @@ impl Resampler {
         }
     }
 
+    fn nearest(
+        &mut self,
+        piece: ImageRef<'_>,
+        covered: Rect,
+        geometry: &Geometry,
+        grid: Grid,
+        target: &mut [u8],
+    ) {
+        let Geometry { visible, window, .. } = *geometry;
+        let channels = piece.channels;
+        under(&mut self.columns, visible.width, grid.width, window.x, window.width);
+        under(&mut self.rows, visible.height, grid.height, window.y, window.height);
+        for (line, row) in target.chunks_exact_mut(window.width as usize * channels).zip(&self.rows) {
+            let row = row + visible.y as usize - covered.y as usize;
+            for (pixel, column) in line.chunks_exact_mut(channels).zip(&self.columns) {
+                let column = column + visible.x as usize - covered.x as usize;
+                let start = (row * piece.width as usize + column) * channels;
+                pixel.copy_from_slice(&piece.pixels[start..start + channels]);
+            }
+        }
+    }
+
     fn convolve<P: PixelTrait + InnerPixel>(
         &mut self,
         piece: ImageRef<'_>,
@@ -87,19 +115,13 @@ impl Resampler {
         filter: FilterType,
         target: &mut [u8],
     ) -> Result<()> {
-        let fault = |cause: &dyn std::fmt::Display| Error::internal(format!("resample an image: {cause}"));
         let Geometry { visible, window, .. } = *geometry;
         // Only visible pixels take part: a crop before the resize hides the rest, as if it were not there.
         let left = visible.x.max(covered.x);
         let top = visible.y.max(covered.y);
         let width = visible.right().min(covered.right()) - left;
         let height = visible.bottom().min(covered.bottom()) - top;
-        let source = TypedImageRef::<P>::from_buffer(piece.width, piece.height, piece.pixels)
-            .map_err(|e| fault(&e))?;
-        let source = TypedCroppedImage::from_ref(&source, left - covered.x, top - covered.y, width, height)
-            .map_err(|e| fault(&e))?;
-        let mut target =
-            TypedImage::<P>::from_buffer(window.width, window.height, target).map_err(|e| fault(&e))?;
+        let view = Rect { x: left - covered.x, y: top - covered.y, width, height };
 
         let (step_x, step_y) = geometry.step();
         let start =
@@ -111,29 +133,66 @@ impl Resampler {
         };
         let across = extent(window.width, step_x, x, width);
         let down = extent(window.height, step_y, y, height);
-        let options =
-            ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter)).crop(x, y, across, down);
-        self.resizer.resize_typed(&source, &mut target, &options).map_err(|e| fault(&e))
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
+
+        // Filters with negative lobes overshoot and are clipped between the passes, so the order of passes shows.
+        // Pillow goes across first, this library down. With alpha one call must do both, to divide by it once.
+        if filter == FilterType::Bilinear || piece.channels == 4 {
+            let size = (window.width, window.height);
+            return pass::<P>(
+                &mut self.resizer,
+                piece,
+                view,
+                &options.crop(x, y, across, down),
+                size,
+                target,
+            );
+        }
+        self.between.reshape(window.width, height, piece.channels);
+        let options_across = options.crop(x, 0.0, across, f64::from(height));
+        let between = self.between.pixels_mut();
+        pass::<P>(&mut self.resizer, piece, view, &options_across, (window.width, height), between)?;
+        let options_down = options.crop(0.0, y, f64::from(window.width), down);
+        let between = self.between.as_ref();
+        let view = Rect::of_size(window.width, height);
+        pass::<P>(&mut self.resizer, between, view, &options_down, (window.width, window.height), target)
     }
 }
 
-/// The pixel under each grid point's centre. In integers, so that a window of a grid has the very pixels that the
-/// whole grid has there.
-fn nearest(piece: ImageRef<'_>, covered: Rect, geometry: &Geometry, grid: Grid, target: &mut [u8]) {
-    let Geometry { visible, window, .. } = *geometry;
-    let channels = piece.channels;
-    let under = |at: u32, grid: u32, visible: u32| {
-        ((2 * u64::from(at) + 1) * u64::from(visible) / (2 * u64::from(grid))) as usize
-    };
-    let (offset_x, offset_y) =
-        ((visible.x as usize, covered.x as usize), (visible.y as usize, covered.y as usize));
-    for (line, y) in target.chunks_exact_mut(window.width as usize * channels).zip(window.y..) {
-        let row = under(y, grid.height, visible.height) + offset_y.0 - offset_y.1;
-        for (pixel, x) in line.chunks_exact_mut(channels).zip(window.x..) {
-            let column = under(x, grid.width, visible.width) + offset_x.0 - offset_x.1;
-            let start = (row * piece.width as usize + column) * channels;
-            pixel.copy_from_slice(&piece.pixels[start..start + channels]);
+fn pass<P: PixelTrait + InnerPixel>(
+    resizer: &mut Resizer,
+    source: ImageRef<'_>,
+    view: Rect,
+    options: &ResizeOptions,
+    (width, height): (u32, u32),
+    target: &mut [u8],
+) -> Result<()> {
+    let fault = |cause: &dyn std::fmt::Display| Error::internal(format!("resample an image: {cause}"));
+    let source =
+        TypedImageRef::<P>::from_buffer(source.width, source.height, source.pixels).map_err(|e| fault(&e))?;
+    let source = TypedCroppedImage::from_ref(&source, view.x, view.y, view.width, view.height);
+    let source = source.map_err(|e| fault(&e))?;
+    let mut target = TypedImage::<P>::from_buffer(width, height, target).map_err(|e| fault(&e))?;
+    resizer.resize_typed(&source, &mut target, options).map_err(|e| fault(&e))
+}
+
+/// The source pixels under the grid points `start..start + len`. Steps are added up from the first grid point, as
+/// Pillow does, so that ties fall to the same side and a window has the very pixels that the whole grid has there.
+fn under(found: &mut Vec<usize>, visible: u32, grid: u32, start: u32, len: u32) {
+    found.clear();
+    let last = visible.saturating_sub(1) as usize;
+    if grid > MAX_STEPS {
+        let exact = |at: u32| (2 * u64::from(at) + 1) * u64::from(visible) / (2 * u64::from(grid));
+        found.extend((start..start + len).map(|at| (exact(at) as usize).min(last)));
+        return;
+    }
+    let step = f64::from(visible) / f64::from(grid);
+    let mut centre = step * 0.5;
+    for at in 0..start + len {
+        if at >= start {
+            found.push((centre as usize).min(last));
         }
+        centre += step;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::encode::{self, JpegOptions, Subsampling};
+use crate::image::byte_len;
 use forebay_core::ErrorKind;
 use proptest::prelude::*;
 

@@ -1,0 +1,128 @@
+//! Settling a sample before a pixel exists: chance is drawn, geometry folded, changes of pixels noted.
+
+use super::{ImagePath, ImageScratch};
+use crate::augment::{center_crop, flip, pad, random_crop, random_resized_crop, resize};
+use crate::augment::{color_jitter, grayscale::Grayscale, random_erasing::RandomErasing};
+use crate::decode::image::Info;
+use crate::image::{ImageMut, Rect};
+use crate::kernels::erase::{self, RowForm};
+use crate::value::SampleContext;
+use forebay_core::recipe::{Direction, Filter, Interval, Size, default_max_pixels};
+use forebay_core::rng::Rng;
+use forebay_core::tensor::{Dtype, Layout};
+use forebay_core::{Error, Result};
+use std::time::Duration;
+
+/// An op with the number that keys its chance.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) key: u64,
+    pub(super) act: Act,
+}
+
+#[derive(Debug)]
+pub(super) enum Act {
+    Resize(Size, Filter),
+    CenterCrop(Size),
+    RandomCrop(Size, u32),
+    RandomResizedCrop { size: Size, scale: Interval, ratio: Interval, filter: Filter },
+    Flip(f64, Direction),
+    Pad([u32; 4], u8),
+    ColorJitter(color_jitter::ColorJitter),
+    Grayscale(Grayscale),
+    RandomErasing(RandomErasing),
+    Delay(Duration),
+}
+
+/// A change of pixels whose chance is drawn.
+#[derive(Debug)]
+pub(super) enum Change {
+    Color([Option<color_jitter::Change>; 4]),
+    Gray(Grayscale),
+    Erase(Rect, f64),
+}
+
+impl ImagePath {
+    /// Draws all chance and settles all sizes from the header.
+    pub(super) fn settle(
+        &self,
+        sample: &SampleContext,
+        info: &Info,
+        scratch: &mut ImageScratch,
+    ) -> Result<()> {
+        let ImageScratch { chain, changes, .. } = scratch;
+        chain.restart(info.width, info.height);
+        changes.clear();
+        for Step { key, act } in &self.steps {
+            let rng = &mut Rng::for_op(sample.seed, sample.epoch, sample.sample_id, *key);
+            let change = match act {
+                Act::Resize(size, filter) => {
+                    resize::apply(*size, *filter, chain);
+                    None
+                }
+                Act::CenterCrop(size) => {
+                    center_crop::apply(*size, chain);
+                    None
+                }
+                Act::RandomCrop(size, padding) => {
+                    random_crop::apply(*size, *padding, chain, rng);
+                    None
+                }
+                Act::RandomResizedCrop { size, scale, ratio, filter } => {
+                    random_resized_crop::apply(*size, *scale, *ratio, *filter, chain, rng);
+                    None
+                }
+                Act::Flip(p, direction) => {
+                    flip::apply(*p, *direction, chain, rng);
+                    None
+                }
+                Act::Pad(border, value) => {
+                    pad::apply(*border, *value, chain);
+                    None
+                }
+                Act::ColorJitter(op) => Some(Change::Color(op.draw(rng))),
+                Act::Grayscale(op) => op.draw(rng).then_some(Change::Gray(Grayscale { p: 1.0 })),
+                Act::RandomErasing(op) => {
+                    let (width, height) = chain.size();
+                    op.draw(width, height, rng).map(|rect| Change::Erase(rect, op.value))
+                }
+                Act::Delay(time) => {
+                    std::thread::sleep(*time);
+                    None
+                }
+            };
+            if let Some(change) = change {
+                // Color does not care which way an image faces, so a mirror may wait for the finishing pass.
+                chain.close(!matches!(change, Change::Erase(..)));
+                changes.push((chain.count() - 1, change));
+            }
+        }
+        let limit = self.max_pixels.max(default_max_pixels());
+        for geometry in chain.geometries() {
+            let (width, height) = (geometry.width(), geometry.height());
+            if u64::from(width) * u64::from(height) > limit {
+                let (from_width, from_height) = (info.width, info.height);
+                return Err(Error::exhausted(format!(
+                    "resample an image of {from_width}x{from_height}: {width}x{height} is more than {limit} pixels"
+                ))
+                .with_hint("crop before resizing, or give `resize` both sides"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    pub(super) fn apply(&self, image: &mut ImageMut<'_>) {
+        match self {
+            Self::Color(changes) => changes.iter().flatten().for_each(|change| change.apply(image)),
+            // The chance was drawn; what is left happens for certain.
+            Self::Gray(op) => op.apply(image, &mut Rng::keyed(0, 0, 0)),
+            Self::Erase(rect, value) => {
+                let &mut ImageMut { width, height, channels, .. } = image;
+                let form = RowForm { width, height, channels, layout: Layout::Hwc, dtype: Dtype::U8 };
+                erase::fill(image.pixels, form, *rect, *value);
+            }
+        }
+    }
+}
