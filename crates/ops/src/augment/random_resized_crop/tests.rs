@@ -7,6 +7,9 @@ const SCALE: Interval = [0.08, 1.0];
 const RATIO: Interval = [3.0 / 4.0, 4.0 / 3.0];
 const DRAWS: usize = 20_000;
 
+/// A property of a crop given as (top, left, height, width).
+type Measure = fn(&[f64; 4]) -> f64;
+
 /// A small generator that shares nothing with ours.
 struct Other(u64);
 
@@ -74,7 +77,7 @@ fn p034_area_aspect_and_place_are_distributed_as_in_torchvision() {
             ours.push([rect.y, rect.x, rect.height, rect.width].map(f64::from));
             theirs.push(reference(f64::from(width), f64::from(height), &mut chance));
         }
-        let measures: [(&str, fn(&[f64; 4]) -> f64); 4] = [
+        let measures: [(&str, Measure); 4] = [
             ("area", |[_, _, h, w]| h * w),
             ("aspect", |[_, _, h, w]| w / h),
             ("left", |[_, left, _, _]| *left),
