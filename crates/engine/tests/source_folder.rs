@@ -1,4 +1,5 @@
 //! Folders as datasets: class trees, tables of labels, plain folders, synthetic data.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use forebay_core::{ErrorKind, SampleId};
 use forebay_engine::source::{
@@ -142,8 +143,8 @@ fn labels_from_jsonl_elsewhere_and_their_change_is_noticed() {
 #[test]
 fn every_bad_row_is_reported_at_once_up_to_twenty() {
     let folder = tempfile::tempdir().unwrap();
-    let mut csv = String::from("file,label\na.jpg,1\na.jpg,2\n,3\n");
-    (0..30).for_each(|row| csv.push_str(&format!("missing-{row}.jpg,0\n")));
+    let missing: Vec<String> = (0..30).map(|row| format!("missing-{row}.jpg,0\n")).collect();
+    let csv = format!("file,label\na.jpg,1\na.jpg,2\n,3\n{}", missing.concat());
     put(&folder, &[("a.jpg", b"x"), ("labels.csv", csv.as_bytes())]);
     let error = block_on(open(&spec(folder.path()), &options(&folder))).unwrap_err();
     let text = error.to_string();

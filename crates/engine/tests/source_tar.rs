@@ -1,4 +1,5 @@
 //! Tar shards as datasets: archives by real tools read alike, member ranges, staleness, hostile archives.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use forebay_core::{ErrorKind, SampleId};
 use forebay_engine::source::{Dataset, FieldValue, OpenOptions, SourceKind, open, open_with_store};

@@ -1,4 +1,5 @@
 //! `verify` names every fault with its place and does not stop at the first.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use forebay_core::Error;
 use forebay_engine::source::OpenOptions;
@@ -11,10 +12,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// Payloads that say `bad` cannot be decoded.
-fn check() -> Option<Check> {
-    Some(Arc::new(|field, bytes| {
+fn check() -> Check {
+    Arc::new(|field, bytes| {
         if bytes == b"bad" { Err(Error::corrupt(format!("decode `{field}`: nonsense"))) } else { Ok(()) }
-    }))
+    })
 }
 
 fn run(path: &Path, check: Option<Check>) -> VerifyReport {
@@ -35,7 +36,7 @@ fn kinds(report: &VerifyReport) -> Vec<FindingKind> {
 fn sound_shards_have_no_findings() {
     let folder = tempfile::tempdir().unwrap();
     Made::default().shards(folder.path(), 3);
-    let report = run(folder.path(), check());
+    let report = run(folder.path(), Some(check()));
     assert_eq!(report.findings, []);
     assert_eq!((report.objects, report.samples, report.checked), (3, 24, 48));
 }
@@ -58,19 +59,18 @@ fn every_fault_of_every_shard_is_named_with_shard_member_and_offset() {
     glued.extend(tar_with(&[("51.jpg", b"lost")]));
     put("f.tar", glued);
     put("g.tar", Vec::new());
-    let report = run(folder.path(), check());
-    use FindingKind::*;
+    let report = run(folder.path(), Some(check()));
     let wanted = [
-        EmptyPayload,
-        DuplicateField,
-        BadPayload,
-        BadShard,
-        BadShard,
-        DuplicateKey,
-        DuplicateKey,
-        NoEndMark,
-        TrailingBytes,
-        BadShard,
+        FindingKind::EmptyPayload,
+        FindingKind::DuplicateField,
+        FindingKind::BadPayload,
+        FindingKind::BadShard,
+        FindingKind::BadShard,
+        FindingKind::DuplicateKey,
+        FindingKind::DuplicateKey,
+        FindingKind::NoEndMark,
+        FindingKind::TrailingBytes,
+        FindingKind::BadShard,
     ];
     assert_eq!(kinds(&report), wanted);
     let place = |at: usize| {
@@ -100,7 +100,7 @@ fn files_of_a_tree_are_tried_one_by_one() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
-    let report = run(folder.path(), check());
+    let report = run(folder.path(), Some(check()));
     assert_eq!(kinds(&report), [FindingKind::EmptyPayload, FindingKind::BadPayload]);
     assert!(report.findings[1].object.ends_with("b/3.jpg"));
     assert_eq!(

@@ -1,4 +1,5 @@
 //! The shard writer's promises: the same bytes on every run, whole shards or none, limits kept.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use forebay_engine::shard::{ShardInfo, ShardWriter, ShardWriterOptions, walk};
 use forebay_engine::source::{OpenOptions, open};
