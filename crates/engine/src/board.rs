@@ -6,6 +6,7 @@
 //! [`ArrivalOrder`]; the board only keeps the accounts.
 
 use crate::batch::{Batch, Fault};
+use crate::budget::Hold;
 use crate::meter::Meter;
 use forebay_core::arrival::ArrivalOrder;
 use forebay_core::portion::Place;
@@ -28,6 +29,8 @@ pub(crate) struct Job {
     pub(crate) attempt: u32,
     /// One per column, or why they could not be fetched.
     pub(crate) inputs: Result<Vec<Input>, Error>,
+    /// Memory reserved for them, let go when the row is written: what a batch keeps is accounted with the batch.
+    pub(crate) holds: Vec<Hold>,
     /// Errors of the samples this one stands in for.
     pub(crate) faults: Vec<Fault>,
     /// The right to write the row, when the planned sample claimed it and failed.

@@ -1,8 +1,9 @@
-//! The memory budget: bytes are reserved before they are fetched and let go when the last owner drops them.
+//! The memory budget: bytes are reserved before they are fetched and let go when the sample was prepared.
 //!
 //! One fetching task reserves in the order in which payloads are needed, so waiting here is the back-pressure of the
 //! whole plane. A single payload larger than the budget is let in alone: the bound is the limit plus one sample.
-//! Batch buffers are accounted by [`memory`](crate::memory), which sets this budget's limit to what they leave.
+//! Batches are accounted by [`memory`](crate::memory), payloads they keep included; it sets this budget's limit to
+//! what they leave.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -100,23 +101,6 @@ impl Drop for Hold {
     }
 }
 
-/// Payload bytes together with the hold that accounts for them.
-struct Held {
-    bytes: bytes::Bytes,
-    _hold: Hold,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// Ties a hold to its bytes: it is let go with their last owner.
-pub fn held(bytes: bytes::Bytes, hold: Hold) -> bytes::Bytes {
-    bytes::Bytes::from_owner(Held { bytes, _hold: hold })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,16 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_split_hold_is_let_go_part_by_part_with_its_bytes() {
+    fn a_split_hold_is_let_go_part_by_part() {
         let budget = Budget::new(100);
         let mut hold = budget.try_reserve(30).unwrap();
-        let bytes = held(bytes::Bytes::from_static(b"0123456789"), hold.split(10));
+        let part = hold.split(10);
         drop(hold);
         assert_eq!(budget.used(), 10);
-        let slice = bytes.slice(2..4);
-        drop(bytes);
-        assert_eq!(budget.used(), 10, "a slice still owns the payload");
-        drop(slice);
+        drop(part);
         assert_eq!(budget.used(), 0);
     }
 }

@@ -6,7 +6,7 @@
 //! starts, spans one after the other, so a waiting reservation can always be satisfied by what is already on its way.
 
 use crate::board::{Board, Job};
-use crate::budget::{Budget, Hold, held};
+use crate::budget::{Budget, Hold};
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
@@ -61,6 +61,7 @@ struct Pending {
 
 struct Slots {
     inputs: Vec<Input>,
+    holds: Vec<Hold>,
     missing: usize,
     error: Option<Error>,
 }
@@ -157,7 +158,7 @@ impl Fetcher {
                 wanted.push(Wanted { pending: order, field: *field });
             }
             let missing = fields.len();
-            let slots = Mutex::new(Slots { inputs, missing, error: None });
+            let slots = Mutex::new(Slots { inputs, holds: Vec::new(), missing, error: None });
             samples.push(Pending { target, sample, slots });
             if missing == 0 {
                 self.arrived(&samples[order]);
@@ -205,23 +206,25 @@ impl Fetcher {
         for ((want, range), part) in request.wants.iter().zip(&request.parts).zip(parts) {
             let wanted = &wanted[*want];
             let length = range.end - range.start;
-            let part = part.and_then(|bytes| self.account(bytes, length, hold.split(length)));
-            self.put(&samples[wanted.pending], wanted.field, part, range.start);
+            let part = part.and_then(|bytes| self.account(bytes, length));
+            self.put(&samples[wanted.pending], wanted.field, part, range.start, hold.split(length));
         }
     }
 
-    fn account(&self, bytes: Bytes, length: u64, hold: Hold) -> Result<Bytes> {
+    /// Counts a payload; an answer of another length is refused whatever the store said.
+    fn account(&self, bytes: Bytes, length: u64) -> Result<Bytes> {
         if bytes.len() as u64 != length {
             return Err(Error::corrupt(format!("the store gave {} of {length} bytes", bytes.len())));
         }
         self.meter.payloads.add(1);
         self.meter.payload_bytes.add(length);
-        Ok(held(bytes, hold))
+        Ok(bytes)
     }
 
     /// One payload of a sample is here; the last one sends the sample on.
-    fn put(&self, pending: &Pending, field: usize, part: Result<Bytes>, offset: u64) {
+    fn put(&self, pending: &Pending, field: usize, part: Result<Bytes>, offset: u64, hold: Hold) {
         let mut slots = pending.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.holds.push(hold);
         match part {
             Ok(bytes) => self.inputs.fill(&mut slots.inputs, pending.sample, field, &bytes),
             Err(error) => {
@@ -245,6 +248,7 @@ impl Fetcher {
             Some(error) => Err(error),
             None => Ok(std::mem::take(&mut slots.inputs)),
         };
+        let holds = std::mem::take(&mut slots.holds);
         drop(slots);
         let Target { epoch, place, batch, row, number } = pending.target;
         let job = Job {
@@ -253,6 +257,7 @@ impl Fetcher {
             sample: pending.sample,
             attempt: 0,
             inputs,
+            holds,
             faults: Vec::new(),
             writer: None,
         };
@@ -268,10 +273,10 @@ impl Fetcher {
         let mut fault = None;
         for (field, location) in fields {
             let key = self.inputs.object_key(location.object);
-            let hold = self.budget.reserve_anyway(location.length);
+            job.holds.push(self.budget.reserve_anyway(location.length));
             let range = ByteRange::from(location.offset..location.offset.saturating_add(location.length));
             self.meter.requests.add(1);
-            match self.store.read(&key, range).await.and_then(|b| self.account(b, location.length, hold)) {
+            match self.store.read(&key, range).await.and_then(|b| self.account(b, location.length)) {
                 Ok(bytes) => self.inputs.fill(&mut inputs, job.sample, field, &bytes),
                 Err(error) => fault = Some(error.with_facts(self.inputs.facts(job.sample, job.epoch))),
             }

@@ -62,6 +62,7 @@ impl Preparer {
             let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(panicked(&*panic)));
             result.map_err(|error| self.explain(&job, error))
         });
+        job.holds.clear();
         match result {
             Ok(()) => {
                 writer.commit();
