@@ -203,7 +203,8 @@ impl std::ops::DerefMut for RowMut {
 }
 
 fn layout(capacity: usize) -> Layout {
-    Layout::from_size_align(capacity, ALIGNMENT).expect("capacity is a multiple of a page, far below isize::MAX")
+    Layout::from_size_align(capacity, ALIGNMENT)
+        .expect("capacity is a multiple of a page, far below isize::MAX")
 }
 
 fn allocate(capacity: usize) -> NonNull<u8> {
@@ -265,6 +266,12 @@ mod tests {
         });
         assert!(rows.claim(3).is_none() && rows.claim(100).is_none());
         let buffer = rows.into_buffer().ok().expect("nobody writes any more");
-        assert!(buffer.as_slice().chunks(64).enumerate().all(|(row, bytes)| bytes.iter().all(|b| *b == row as u8)));
+        assert!(
+            buffer
+                .as_slice()
+                .chunks(64)
+                .enumerate()
+                .all(|(row, bytes)| bytes.iter().all(|b| *b == row as u8))
+        );
     }
 }
