@@ -1,0 +1,99 @@
+//! Which dataset: the spec, and how it is to be opened.
+
+use clap::{Args, ValueEnum};
+use forebay_core::{Error, Result};
+use forebay_engine::source::{OpenOptions, SourceKind};
+use std::path::PathBuf;
+
+/// A dataset and how to open it.
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    /// A folder, shards (`train-{000..146}.tar`, `shards/*.tar`), a manifest `x.fbm` or `synthetic://`.
+    #[arg(value_name = "SPEC", required = true)]
+    pub(crate) spec: Vec<String>,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
+/// How a dataset is opened.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct HowArgs {
+    /// How the dataset is stored, when it should not be guessed.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) kind: Option<Kind>,
+    /// A file of labels, CSV or JSONL, for a folder of files.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
+    /// Extensions of the files that are samples, separated by commas. [default: jpg,jpeg,png,webp,npy]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) extensions: Vec<String>,
+    /// Where manifests are kept between runs. [default: $XDG_CACHE_HOME/forebay/manifests]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) manifest_dir: Option<PathBuf>,
+}
+
+/// How a dataset is stored.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Kind {
+    /// Tar shards.
+    Tar,
+    /// One folder per class, one file per sample.
+    Tree,
+    /// A folder of files, with or without labels.
+    Table,
+}
+
+/// A dataset to open: what the engine needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Data {
+    pub(crate) spec: Vec<String>,
+    pub(crate) options: OpenOptions,
+}
+
+impl DataArgs {
+    pub(crate) fn resolve(&self) -> Result<Data> {
+        self.how.resolve(self.spec.clone())
+    }
+}
+
+impl HowArgs {
+    pub(crate) fn resolve(&self, spec: Vec<String>) -> Result<Data> {
+        let mut options = OpenOptions {
+            labels: self.labels.clone(),
+            kind: self.kind.map(Kind::source),
+            manifest_dir: self.manifest_dir.clone().or_else(default_manifest_dir),
+            ..OpenOptions::default()
+        };
+        if !self.extensions.is_empty() {
+            options.extensions = extensions(&self.extensions)?;
+        }
+        Ok(Data { spec, options })
+    }
+}
+
+impl Kind {
+    fn source(self) -> SourceKind {
+        match self {
+            Self::Tar => SourceKind::Tar,
+            Self::Tree => SourceKind::Tree,
+            Self::Table => SourceKind::Table,
+        }
+    }
+}
+
+/// Extensions as the engine compares them: lower-case and without a dot.
+pub(crate) fn extensions(typed: &[String]) -> Result<Vec<String>> {
+    let clean = |typed: &String| typed.trim().trim_start_matches('.').to_lowercase();
+    let found: Vec<String> = typed.iter().map(clean).collect();
+    if found.iter().any(String::is_empty) {
+        return Err(Error::invalid_config("read extensions: one is empty").with_hint("write `jpg,png`"));
+    }
+    Ok(found)
+}
+
+/// Where the engine keeps manifests when nothing else is said. Said here too, because `info` names the file.
+fn default_manifest_dir() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+    Some(cache.join("forebay").join("manifests"))
+}

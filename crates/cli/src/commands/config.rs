@@ -1,0 +1,71 @@
+//! `forebay config show`: a pipeline as it will run.
+
+use super::{Context, Done, size};
+use crate::args::ConfigShowArgs;
+use crate::pipeline::{RawPipeline, Setting};
+use forebay_core::Result;
+use serde_json::{Map, Value, json};
+
+pub(super) fn show(args: &ConfigShowArgs, context: &Context) -> Result<Done> {
+    let pipeline = RawPipeline::read(&args.pipeline)?.resolve()?;
+    let report = &context.report;
+    let settings = pipeline.loader.settings();
+    if let Some(data) = &pipeline.data {
+        report.line("[data]");
+        report.line(format_args!("url = {}", json!(data.spec)));
+        if let Some(kind) = data.options.kind {
+            report.line(format_args!("kind = {}", json!(kind.name())));
+        }
+        if let Some(labels) = &data.options.labels {
+            report.line(format_args!("labels = {}", json!(labels)));
+        }
+        report.line(format_args!("extensions = {}", json!(data.options.extensions)));
+        report.line("");
+    }
+    report.line("[loader]");
+    for setting in &settings {
+        report.line(line(setting));
+    }
+    if let Some(recipe) = &pipeline.recipe {
+        report.line(format_args!("\n# fingerprint {}", recipe.fingerprint()));
+        report.line(recipe.to_toml()?.trim_end());
+    }
+    let data = pipeline.data.as_ref().map(|data| {
+        json!({
+            "url": data.spec,
+            "kind": data.options.kind.map(|kind| kind.name()),
+            "labels": data.options.labels,
+            "extensions": data.options.extensions,
+        })
+    });
+    let loader: Map<String, Value> =
+        settings.iter().map(|setting| (setting.name.to_owned(), setting.value.clone())).collect();
+    let defaults: Vec<&str> =
+        settings.iter().filter(|setting| !setting.given).map(|setting| setting.name).collect();
+    let recipe = pipeline.recipe.as_ref();
+    Ok(Done::with(json!({
+        "data": data,
+        "loader": loader,
+        "defaults": defaults,
+        "recipe": recipe,
+        "fingerprint": recipe.map(forebay_core::recipe::Recipe::fingerprint),
+    })))
+}
+
+/// `name = value`, with what the number means and whether it is the default.
+fn line(setting: &Setting) -> String {
+    let mut text = format!("{} = {}", setting.name, setting.value);
+    let bytes = matches!(setting.name, "memory" | "block_bytes").then(|| setting.value.as_u64()).flatten();
+    let mut remarks = Vec::new();
+    remarks.extend(bytes.map(size));
+    if setting.name == "timeout" && setting.value.is_number() {
+        remarks.push("seconds".to_owned());
+    }
+    if !setting.given {
+        remarks.push("default".to_owned());
+    }
+    if !remarks.is_empty() {
+        text = format!("{text:<28} # {}", remarks.join(", "));
+    }
+    text
+}

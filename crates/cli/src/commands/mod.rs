@@ -1,0 +1,141 @@
+//! The commands, a file each, and what they share: opening a dataset with a progress bar.
+//!
+//! A command says things to people while it works and returns a [`Done`]: the object that `--json` prints and the
+//! exit code. Errors are returned, never printed here.
+
+pub(crate) mod bench;
+mod config;
+mod demo;
+mod index;
+mod info;
+mod kept;
+mod pack;
+mod reference;
+mod show;
+mod verify;
+
+use crate::args::{Command, ConfigCommand, Data};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::report::Report;
+use forebay_core::{Error, Result};
+use forebay_engine::source::{self, Dataset, OpenOptions};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// How a command ended when it did not fail.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// What `--json` prints.
+    pub(crate) object: Option<Value>,
+    pub(crate) code: i32,
+}
+
+impl Done {
+    fn with(object: Value) -> Self {
+        Self { object: Some(object), code: 0 }
+    }
+}
+
+/// What every command has at hand.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) report: Report,
+    pub(crate) interrupt: Interrupt,
+}
+
+/// Runs a command.
+pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
+    match command {
+        Command::Info(args) => info::run(&args, context),
+        Command::Verify(args) => verify::run(&args, context),
+        Command::Index(args) => index::run(&args, context),
+        Command::Pack(args) => pack::run(&args.resolve()?, context),
+        Command::Show(args) => show::run(&args.resolve()?, context),
+        Command::Demo(args) => demo::run(&args.resolve()?, context),
+        Command::Config(args) => match args.command {
+            ConfigCommand::Show(args) => config::show(&args, context),
+        },
+        Command::Bench(args) => bench::run(&args.passed),
+        Command::Version => Ok(version(context)),
+        Command::Reference(args) => reference::run(&args, context),
+    }
+}
+
+fn version(context: &Context) -> Done {
+    let version = env!("CARGO_PKG_VERSION");
+    context.report.line(format_args!("forebay {version}"));
+    Done::with(json!({ "version": version }))
+}
+
+impl Context {
+    pub(crate) fn new(report: Report, interrupt: Interrupt) -> Self {
+        Self { report, interrupt }
+    }
+
+    /// Opens a dataset, with a bar while it is indexed. What happened on the way is noted.
+    fn open(&self, data: &Data) -> Result<Dataset> {
+        let dataset = self.wait(source::open(&data.spec, &self.watched(&data.options, "indexing")))??;
+        for note in dataset.notes() {
+            self.report.note(note);
+        }
+        Ok(dataset)
+    }
+
+    /// Options that draw a bar of objects.
+    fn watched(&self, options: &OpenOptions, what: &'static str) -> OpenOptions {
+        let bar = Progress::new(&self.report, what, "objects", 0);
+        let progress = Arc::new(move |now: source::Progress| bar.set(now.objects_done, now.objects_total));
+        OpenOptions { progress: Some(progress), ..options.clone() }
+    }
+
+    /// Waits for work of the engine on this thread.
+    fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        self.interrupt.check()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Error::io("start the command's runtime", error))?;
+        Ok(runtime.block_on(work))
+    }
+}
+
+/// A size for people.
+pub(crate) fn size(bytes: u64) -> String {
+    forebay_core::size::format_bytes(bytes)
+}
+
+/// A time for people.
+fn seconds(seconds: f64) -> String {
+    forebay_core::size::format_seconds(seconds)
+}
+
+/// A number for people, in groups of three digits.
+fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A number with its noun, in the plural unless it is one.
+fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn large_numbers_are_grouped() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_281_167, "1,281,167")] {
+            assert_eq!(super::count(number), text);
+        }
+        assert_eq!(super::counted(1, "sample"), "1 sample");
+        assert_eq!(super::counted(2, "sample"), "2 samples");
+    }
+}

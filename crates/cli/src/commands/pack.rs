@@ -1,0 +1,205 @@
+//! `forebay pack`: a dataset into tar shards, sample by sample.
+
+use super::{Context, Done, counted, size};
+use crate::args::PackPlan;
+use crate::progress::Progress;
+use forebay_core::manifest::Manifest;
+use forebay_core::plan::{Sampler, Shuffle};
+use forebay_core::{Error, Result, SampleId};
+use forebay_engine::shard::{ShardInfo, ShardWriter};
+use forebay_engine::source::{Dataset, FieldValue, SourceKind};
+use futures::{StreamExt, stream};
+use serde_json::json;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Samples that are read ahead of the one being written: enough to keep a disk busy, few enough to bound memory.
+const READ_AHEAD: usize = 16;
+
+pub(super) fn run(plan: &PackPlan, context: &Context) -> Result<Done> {
+    let existing = shards_of(&plan.out, &plan.prefix);
+    if !plan.shards.overwrite && !existing.is_empty() {
+        let (first, many) = (existing[0].display(), counted(existing.len() as u64, "shard"));
+        let message = format!("write shards `{first}` and so on: {many} of that name exist already");
+        return Err(Error::invalid_config(message)
+            .with_hint("add `--overwrite` to replace them, or choose another `--prefix`"));
+    }
+    let dataset = context.open(&plan.data)?;
+    let shards = write(plan, &dataset, context)?;
+    let classes = dataset.class_names().map(|names| write_classes(plan, names)).transpose()?;
+
+    let report = &context.report;
+    for shard in &shards {
+        let (samples, bytes) = (counted(shard.samples, "sample"), size(shard.bytes));
+        report.line(format_args!("{}: {samples}, {bytes}", shard.path.display()));
+    }
+    if let Some(classes) = &classes {
+        let names = dataset.class_names().map_or(0, <[String]>::len);
+        report.line(format_args!("{}: {}", classes.display(), counted(names as u64, "class name")));
+    }
+    let (samples, bytes) = totals(&shards);
+    report.line(format_args!(
+        "packed {} into {}, {}",
+        counted(samples, "sample"),
+        counted(shards.len() as u64, "shard"),
+        size(bytes)
+    ));
+    let left: Vec<String> = existing
+        .iter()
+        .filter(|path| !shards.iter().any(|shard| shard.path == **path))
+        .map(|path| path.display().to_string())
+        .collect();
+    if !left.is_empty() {
+        let named = left.iter().take(5).map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
+        report.warning(format_args!(
+            "{} of an earlier run remain beside the new ones: {named}",
+            counted(left.len() as u64, "shard")
+        ));
+    }
+    let shard = |shard: &ShardInfo| json!({ "path": shard.path.display().to_string(), "samples": shard.samples, "bytes": shard.bytes });
+    Ok(Done::with(json!({
+        "samples": samples,
+        "bytes": bytes,
+        "shards": shards.iter().map(shard).collect::<Vec<_>>(),
+        "classes": classes.map(|path| path.display().to_string()),
+        "left_over": left,
+    })))
+}
+
+fn totals(shards: &[ShardInfo]) -> (u64, u64) {
+    shards.iter().fold((0, 0), |(samples, bytes), shard| (samples + shard.samples, bytes + shard.bytes))
+}
+
+/// Reads a few samples ahead and writes them in order.
+fn write(plan: &PackPlan, dataset: &Dataset, context: &Context) -> Result<Vec<ShardInfo>> {
+    let manifest = dataset.manifest();
+    let (shuffle, seed) = match plan.shuffle {
+        Some(seed) => (Shuffle::Full, seed),
+        None => (Shuffle::Sequential, 0),
+    };
+    let order = Sampler::new(manifest, shuffle, seed)?.plan(0);
+    let mut keys = Keys::new(dataset);
+    let mut writer = ShardWriter::new(plan.shards.clone())?;
+    let bar = Progress::new(&context.report, "packing", "samples", manifest.len());
+    let samples = stream::iter((0..manifest.len()).map(|position| order.at(position)));
+    let read = samples.map(|sample| async move { (sample, dataset.read_sample(sample).await) });
+    let mut read = Box::pin(read.buffered(READ_AHEAD).enumerate());
+    context.wait(async {
+        while let Some((at, (sample, fields))) = read.next().await {
+            context.interrupt.check()?;
+            let fields = fields?;
+            let payloads: Vec<(&str, Vec<u8>)> =
+                fields.iter().map(|(name, value)| (name.as_str(), payload(value))).collect();
+            let members: Vec<(&str, &[u8])> =
+                payloads.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+            writer.add(&keys.of(sample)?, &members)?;
+            bar.set(at as u64 + 1, manifest.len());
+        }
+        Result::Ok(())
+    })??;
+    writer.finish()
+}
+
+/// A field as it lies in a shard: payloads as they are, integers as decimal text.
+fn payload(value: &FieldValue) -> Vec<u8> {
+    match value {
+        FieldValue::Payload(bytes) => bytes.to_vec(),
+        FieldValue::Int(value) => value.to_string().into_bytes(),
+    }
+}
+
+/// Keys for the shards. A file's key loses its extension, which is the name of its field, and dots in the file name,
+/// at which a shard's key would end. Files that differ in nothing else keep the extension behind `_`.
+struct Keys<'a> {
+    manifest: &'a Manifest,
+    files: bool,
+    /// Hashes of short keys that several samples would have.
+    ambiguous: HashSet<u64>,
+    used: HashSet<u64>,
+}
+
+impl<'a> Keys<'a> {
+    fn new(dataset: &'a Dataset) -> Self {
+        let manifest = dataset.manifest();
+        let files = matches!(dataset.kind(), SourceKind::Tree | SourceKind::Table);
+        let mut ambiguous = HashSet::new();
+        if files {
+            let mut seen = HashSet::new();
+            for sample in 0..manifest.len() {
+                let hash = xxh3_64(short(&manifest.key(SampleId(sample))).0.as_bytes());
+                if !seen.insert(hash) {
+                    ambiguous.insert(hash);
+                }
+            }
+        }
+        Self { manifest, files, ambiguous, used: HashSet::new() }
+    }
+
+    fn of(&mut self, sample: SampleId) -> Result<String> {
+        let stored = self.manifest.key(sample);
+        let key = if self.files {
+            let (key, extension) = short(&stored);
+            if self.ambiguous.contains(&xxh3_64(key.as_bytes())) { format!("{key}_{extension}") } else { key }
+        } else {
+            stored.clone()
+        };
+        if !self.used.insert(xxh3_64(key.as_bytes())) {
+            let message = format!("write sample `{stored}`: another sample has the key `{key}` already");
+            return Err(Error::invalid_config(message).with_hint("rename one of the two"));
+        }
+        Ok(key)
+    }
+}
+
+/// A file's key in a shard, and its extension.
+fn short(path: &str) -> (String, String) {
+    let (folder, name) = path.rsplit_once('/').map_or(("", path), |(folder, name)| (folder, name));
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    let stem = stem.replace('.', "_");
+    let key = if folder.is_empty() { stem } else { format!("{folder}/{stem}") };
+    (key, extension.to_lowercase())
+}
+
+/// Names of the classes, a line each in the order of their numbers; whole or not at all.
+fn write_classes(plan: &PackPlan, names: &[String]) -> Result<PathBuf> {
+    let path = plan.out.join(format!("{}-classes.txt", plan.prefix));
+    let doing = |error| Error::io(format!("write class names `{}`", path.display()), error);
+    let text: String = names.iter().map(|name| format!("{}\n", name.replace('\n', " "))).collect();
+    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(&plan.out).map_err(doing)?;
+    std::io::Write::write_all(&mut file, text.as_bytes()).map_err(doing)?;
+    // Other files of a dataset are readable by everybody who may enter its folder; a temporary file is not.
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    file.as_file().set_permissions(permissions).map_err(doing)?;
+    file.persist(&path).map_err(|error| doing(error.error))?;
+    Ok(path)
+}
+
+/// Shards of this prefix that are there, in order.
+fn shards_of(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let number = name
+            .and_then(|name| name.strip_prefix(prefix)?.strip_prefix('-')?.strip_suffix(".tar"))
+            .unwrap_or("");
+        number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(ours).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn a_key_in_a_shard_has_no_dot_in_its_file_name() {
+        for (path, key, extension) in
+            [("cat/001.jpg", "cat/001", "jpg"), ("v1.2/a.b.PNG", "v1.2/a_b", "png"), ("plain", "plain", "")]
+        {
+            assert_eq!(short(path), (key.to_owned(), extension.to_owned()));
+        }
+    }
+}

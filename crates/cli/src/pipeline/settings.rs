@@ -1,0 +1,215 @@
+//! The `[loader]` part: every setting with its check and its default, under the names that Python uses.
+
+use super::read::{Table, bytes, truth, whole, word};
+use forebay_core::plan::{BlockShuffle, Shuffle};
+use forebay_core::portion::{Consumer, LastBatch};
+use forebay_engine::source::Dataset;
+use forebay_engine::{DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// By how many places a sample may be late when the order is by arrival and no window is given.
+const DEFAULT_WINDOW: u64 = 1024;
+
+/// How samples are ordered, before the dataset is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Stored,
+    /// Whatever suits the dataset.
+    Shuffled,
+    Full,
+    Block,
+}
+
+/// The loader's settings with units and defaults.
+#[derive(Clone)]
+pub(crate) struct LoaderSettings {
+    config: LoaderConfig,
+    order: Order,
+    block: BlockShuffle,
+    given: BTreeSet<String>,
+}
+
+/// One setting for people.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) value: Value,
+    /// Whether it was typed; otherwise it is the default.
+    pub(crate) given: bool,
+}
+
+impl LoaderSettings {
+    pub(super) fn resolve(values: Map<String, Value>, faults: &mut Vec<String>) -> Self {
+        let given = values.keys().cloned().collect();
+        let defaults = LoaderConfig::default();
+        let before = faults.len();
+        let mut table = Table::new("loader", values, faults);
+        let batch_size = table.take("batch_size", whole(1, 1 << 40)).unwrap_or(1);
+        let order = table.take("shuffle", read_order).unwrap_or(Order::Stored);
+        let block = BlockShuffle {
+            block_bytes: table
+                .take_or_auto("block_bytes", bytes)
+                .unwrap_or(BlockShuffle::default().block_bytes),
+            group_blocks: table
+                .take_or_auto("group_blocks", whole(1, 1 << 32))
+                .unwrap_or(BlockShuffle::default().group_blocks),
+        };
+        let seed = table.take("seed", whole(0, u64::MAX)).unwrap_or(0);
+        let drop_last = table.take("drop_last", truth);
+        let last_batch = table.take("last_batch", word(&LAST_BATCH));
+        if drop_last.is_some() && last_batch.is_some() {
+            table.fault("drop_last", "`last_batch` is given too: leave one of them out");
+        }
+        let last_batch = last_batch.unwrap_or(match drop_last {
+            Some(true) => LastBatch::Drop,
+            _ => LastBatch::default(),
+        });
+        let threads =
+            table.take_or_auto("num_workers", whole(0, 1024)).map(|threads| (threads as usize).max(1));
+        let prefetch = table.take_or_auto("prefetch_batches", whole(1, 4096)).map(|n| n as usize);
+        let memory_bytes = table.take_or_auto("memory", bytes);
+        let in_flight = table.take_or_auto("inflight", whole(1, 65_536)).map(|n| n as usize);
+        let in_order = table.take("in_order", truth).unwrap_or(true);
+        let window = table.take_or_auto("window", whole(0, MAX_ARRIVAL_WINDOW));
+        if in_order && window.is_some_and(|window| window > 0) {
+            table.fault("window", "the order is by plan: add `in_order = false`");
+        }
+        let timeout = table.take("timeout", read_timeout).unwrap_or(defaults.timeout);
+        let rank = table.take("rank", whole(0, 1 << 32)).unwrap_or(0);
+        let world_size = table.take("world_size", whole(1, 1 << 32)).unwrap_or(1);
+        let on_error = table.take("on_error", word(&ON_ERROR)).unwrap_or_default();
+        let max_errors = table.take("max_errors", read_max_errors).unwrap_or(MaxErrors::Unlimited);
+        let epochs = table.take("epochs", whole(1, u64::MAX));
+        table.end();
+        let config = LoaderConfig {
+            consumer: Consumer { rank, world_size, batch_size, last_batch },
+            seed,
+            threads: threads.unwrap_or(defaults.threads),
+            prefetch_batches: prefetch,
+            memory_bytes,
+            order: if in_order {
+                DeliveryOrder::Plan
+            } else {
+                DeliveryOrder::Arrival { window: window.unwrap_or(DEFAULT_WINDOW) }
+            },
+            on_error,
+            max_errors,
+            timeout,
+            requests_in_flight: in_flight.unwrap_or(defaults.requests_in_flight),
+            epochs,
+            ..defaults
+        };
+        // What one value alone cannot tell; values already at fault would only be named twice.
+        if faults.len() == before
+            && let Err(error) = config.check()
+        {
+            faults.extend(error.message().lines().map(|fault| format!("loader: {fault}")));
+        }
+        Self { config, order, block, given }
+    }
+
+    /// What the engine is told for this dataset.
+    pub(crate) fn config(&self, dataset: &Dataset) -> LoaderConfig {
+        let manifest = dataset.manifest();
+        let object_per_sample = u64::from(manifest.object_count()) == manifest.len();
+        let shuffle = match self.order {
+            Order::Stored => Shuffle::Sequential,
+            Order::Full => Shuffle::Full,
+            Order::Shuffled if object_per_sample => Shuffle::Full,
+            Order::Block | Order::Shuffled => Shuffle::Block(self.block),
+        };
+        LoaderConfig { shuffle, ..self.config.clone() }
+    }
+
+    /// Every setting with its value, in the order of the documentation.
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        let config = &self.config;
+        let order = match self.order {
+            Order::Stored => json!(false),
+            Order::Shuffled => json!(true),
+            Order::Full => json!("full"),
+            Order::Block => json!("block"),
+        };
+        let auto = |value: Option<Value>| value.unwrap_or_else(|| json!("auto"));
+        let window = match config.order {
+            DeliveryOrder::Plan => 0,
+            DeliveryOrder::Arrival { window } => window,
+        };
+        let max_errors = match config.max_errors {
+            MaxErrors::Unlimited => json!("none"),
+            MaxErrors::Count(count) => json!(count),
+            MaxErrors::Rate(rate) => json!(rate),
+        };
+        let named = |name: &'static str, value: Value| Setting {
+            name,
+            value,
+            given: self.given.contains(name) || (name == "last_batch" && self.given.contains("drop_last")),
+        };
+        vec![
+            named("batch_size", json!(config.consumer.batch_size)),
+            named("shuffle", order),
+            named("block_bytes", json!(self.block.block_bytes)),
+            named("group_blocks", json!(self.block.group_blocks)),
+            named("seed", json!(config.seed)),
+            named("last_batch", json!(config.consumer.last_batch)),
+            named("num_workers", json!(config.threads)),
+            named("prefetch_batches", auto(config.prefetch_batches.map(Value::from))),
+            named("memory", auto(config.memory_bytes.map(Value::from))),
+            named("inflight", json!(config.requests_in_flight)),
+            named("in_order", json!(config.order == DeliveryOrder::Plan)),
+            named("window", json!(window)),
+            named("timeout", config.timeout.map_or(json!("none"), |timeout| json!(timeout.as_secs_f64()))),
+            named("rank", json!(config.consumer.rank)),
+            named("world_size", json!(config.consumer.world_size)),
+            named("on_error", json!(word_of(&ON_ERROR, config.on_error))),
+            named("max_errors", max_errors),
+            named("epochs", config.epochs.map_or(json!("none"), Value::from)),
+        ]
+    }
+}
+
+impl std::fmt::Debug for LoaderSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.settings()).finish()
+    }
+}
+
+const LAST_BATCH: [(&str, LastBatch); 4] = [
+    ("partial", LastBatch::Partial),
+    ("drop", LastBatch::Drop),
+    ("pad", LastBatch::Pad),
+    ("wrap", LastBatch::Wrap),
+];
+
+const ON_ERROR: [(&str, OnError); 3] =
+    [("raise", OnError::Raise), ("skip", OnError::Skip), ("substitute", OnError::Substitute)];
+
+fn word_of<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
+    words.iter().find(|(_, known)| *known == meaning).map_or("", |(word, _)| word)
+}
+
+fn read_order(value: &Value) -> Result<Order, String> {
+    match value {
+        Value::Bool(false) => Ok(Order::Stored),
+        Value::Bool(true) => Ok(Order::Shuffled),
+        Value::String(word) if word == "full" => Ok(Order::Full),
+        Value::String(word) if word == "block" => Ok(Order::Block),
+        _ => Err(format!("{value} is not one of true, false, \"full\", \"block\"")),
+    }
+}
+
+fn read_timeout(value: &Value) -> Result<Option<Duration>, String> {
+    let seconds = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let seconds = seconds.ok_or_else(|| format!("{value} is not a number of seconds; 0 is no limit"))?;
+    Ok((!seconds.is_zero()).then_some(seconds))
+}
+
+fn read_max_errors(value: &Value) -> Result<MaxErrors, String> {
+    match (value.as_u64(), value.as_f64()) {
+        (Some(count), _) => Ok(MaxErrors::Count(count)),
+        (None, Some(rate)) if (0.0..=1.0).contains(&rate) => Ok(MaxErrors::Rate(rate)),
+        _ => Err(format!("{value} is neither a count nor a share between 0.0 and 1.0")),
+    }
+}

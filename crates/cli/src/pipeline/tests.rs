@@ -1,0 +1,71 @@
+use super::*;
+
+fn resolve(text: &str) -> Result<Pipeline> {
+    RawPipeline::parse("p.toml".into(), text)?.resolve()
+}
+
+fn value(pipeline: &Pipeline, name: &str) -> Value {
+    pipeline
+        .loader
+        .settings()
+        .into_iter()
+        .find(|setting| setting.name == name)
+        .expect("a known setting")
+        .value
+}
+
+#[test]
+fn units_are_read_and_defaults_are_filled_in() {
+    let text = "[data]\nurl = 'a.tar'\n[[recipe]]\nfield = 'cls'\ndecode = 'label'\n
+        [loader]\nbatch_size = 8\nmemory = '1GiB'\ntimeout = 0\nmax_errors = 0.5\ndrop_last = true";
+    let pipeline = resolve(text).unwrap();
+    assert_eq!(value(&pipeline, "batch_size"), 8);
+    assert_eq!(value(&pipeline, "memory"), 1u64 << 30);
+    assert_eq!(value(&pipeline, "timeout"), "none");
+    assert_eq!(value(&pipeline, "max_errors"), 0.5);
+    assert_eq!(value(&pipeline, "last_batch"), "drop");
+    assert_eq!(value(&pipeline, "inflight"), 64);
+    assert_eq!(pipeline.data.unwrap().spec, ["a.tar"]);
+    assert_eq!(pipeline.recipe.unwrap().fields.len(), 1);
+}
+
+#[test]
+fn all_faults_of_all_parts_are_reported_at_once() {
+    let text = "[data]\nkind = 'zip'\n[[recipe]]\nfield = 'jpg'\ndecode = 'image'\nops = [{op = 'resise', size = 1}]\n
+        [loader]\nbatch_size = 0\nshuffle = 'some'\nmemory = '1 stone'\nbatchsize = 3\n[extra]";
+    let error = resolve(text).unwrap_err();
+    let message = error.message();
+    for fault in [
+        "data.kind: `zip`",
+        "data.url: it is missing",
+        "recipe[0].ops[0]",
+        "loader.batch_size: 0",
+        "loader.shuffle: \"some\"",
+        "loader.memory: ",
+        "loader.batchsize: there is no such setting",
+        "extra: there is no such part",
+    ] {
+        assert!(message.contains(fault), "{fault} is not in:\n{message}");
+    }
+    assert!(message.contains("8 faults"), "{message}");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    for (text, why) in [
+        ("[loader]\nrank = 2\nworld_size = 2", "ranks count from 0"),
+        ("[loader]\nwindow = 5", "in_order = false"),
+        ("[loader]\ndrop_last = true\nlast_batch = 'pad'", "leave one of them out"),
+    ] {
+        let error = resolve(text).unwrap_err();
+        assert!(error.message().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let mut raw = RawPipeline::parse("p.toml".into(), "[loader]\nbatch_size = 8\nseed = 1").unwrap();
+    raw.override_loader(Map::from_iter([("batch_size".to_owned(), Value::from(4))]));
+    let pipeline = raw.resolve().unwrap();
+    assert_eq!((value(&pipeline, "batch_size"), value(&pipeline, "seed")), (4.into(), 1.into()));
+}

@@ -1,0 +1,48 @@
+//! A progress bar on standard error: only on a terminal, and only for work that takes more than a second.
+
+use crate::report::Report;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Work shorter than this shows no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Counts up to a total. Dropping it clears the line.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    begun: Instant,
+    may_draw: bool,
+    drawn: AtomicBool,
+}
+
+impl Progress {
+    /// A bar for `total` of `unit`; the total may be set later.
+    pub(crate) fn new(report: &Report, what: &'static str, unit: &str, total: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+        let template =
+            format!("{{prefix}} {{wide_bar:.cyan/dim}} {{human_pos}} of {{human_len}} {unit}, {{eta}} left");
+        // The template is fixed, so a fault in it would be seen at once; the plain style does no harm.
+        bar.set_style(
+            ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        bar.set_prefix(what);
+        Self { bar, begun: Instant::now(), may_draw: report.may_draw(), drawn: AtomicBool::new(false) }
+    }
+
+    /// Says how far the work has come.
+    pub(crate) fn set(&self, done: u64, total: u64) {
+        if self.may_draw && self.begun.elapsed() > PATIENCE && !self.drawn.swap(true, Ordering::Relaxed) {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
