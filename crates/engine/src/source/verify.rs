@@ -1,6 +1,6 @@
 //! Looks at every header and every payload and names each fault with its place; never stops at the first.
 //!
-//! Memory: one shard's list of members and twelve bytes for each sample, so that a key used twice in different
+//! Memory: one shard's list of members and a small map entry for each sample, so that a key used twice in different
 //! shards is found. Findings beyond a limit are counted, not kept.
 
 use super::inventory::Inventory;
