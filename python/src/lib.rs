@@ -1,1 +1,37 @@
-//! The native module of the forebay Python package.
+//! The native module of the forebay Python package: `forebay._native`.
+//!
+//! A binding here converts, lets go of the interpreter, calls the engine, converts back. Decisions live in the
+//! crates below; words, defaults and checks of arguments live in the Python package above. One file per thing exposed:
+//! [`dataset`], [`loader`], [`recipe`], [`buffer`] (memory that arrays look at), [`error`]; [`runtime`] is the only
+//! place that waits.
+
+mod batch;
+mod buffer;
+mod dataset;
+mod error;
+mod loader;
+mod recipe;
+mod runtime;
+
+use pyo3::prelude::*;
+
+/// The native parts of Forebay. Use `forebay` instead.
+#[pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use crate::buffer::Memory;
+    #[pymodule_export]
+    use crate::dataset::{Dataset, open, synthetic};
+    #[pymodule_export]
+    use crate::loader::{Loader, available_threads, merge_cursors, parse_bytes};
+    #[pymodule_export]
+    use crate::recipe::{read_recipe, recipe_to_toml};
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("DEBUG_BUILD", cfg!(debug_assertions))
+    }
+}

@@ -1,0 +1,88 @@
+"""Training data, ready before the accelerator asks.
+
+    import forebay as fb
+
+    data = fb.open("shards/train-{000000..000146}.tar")
+    recipe = [fb.image("jpg").random_resized_crop(224).flip().normalize(fb.IMAGENET), fb.label("cls")]
+    with fb.Loader(data, recipe, batch_size=256, shuffle=True, output="torch") as loader:
+        for epoch in range(90):
+            for batch in loader:
+                step(batch["jpg"], batch["cls"])
+
+Neither torch nor JAX is imported before a loader with such an output is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
+from forebay._native import __version__
+from forebay.batch import Batch
+from forebay.dataset import Dataset, open, synthetic
+from forebay.errors import (
+    CancelledError,
+    CorruptError,
+    DeniedError,
+    ExhaustedError,
+    ForebayError,
+    InternalError,
+    InvalidConfigError,
+    NotFoundError,
+    StaleError,
+    UnavailableError,
+    UnsupportedError,
+)
+from forebay.loader import BadSample, Loader, show
+from forebay.recipe import IMAGENET, Column, Image, Normalization, Recipe, image, json, label, npy, raw, text
+from forebay.stats import Stats
+
+if TYPE_CHECKING:
+    from forebay import torch
+
+__all__ = [
+    "IMAGENET",
+    "BadSample",
+    "Batch",
+    "CancelledError",
+    "Column",
+    "CorruptError",
+    "Dataset",
+    "DeniedError",
+    "ExhaustedError",
+    "ForebayError",
+    "Image",
+    "InternalError",
+    "InvalidConfigError",
+    "Loader",
+    "Normalization",
+    "NotFoundError",
+    "Recipe",
+    "StaleError",
+    "Stats",
+    "UnavailableError",
+    "UnsupportedError",
+    "__version__",
+    "image",
+    "json",
+    "label",
+    "npy",
+    "open",
+    "raw",
+    "show",
+    "synthetic",
+    "text",
+]
+
+if _DEBUG_BUILD:
+    warnings.warn(
+        "this is a debug build of forebay: many times slower, not for measurements", RuntimeWarning, stacklevel=2
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "torch":
+        return importlib.import_module("forebay.torch")
+    raise AttributeError(f"module `forebay` has no attribute `{name}`")

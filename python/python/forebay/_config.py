@@ -1,0 +1,204 @@
+"""Arguments of a loader: their defaults, their `FOREBAY_*` variables, their checks.
+
+Raw values come from the call or from the environment (the call wins) and become resolved ones here; all faults are
+reported at once. What PyTorch's `DataLoader` takes is taken too, or refused with a reason. Defaults that depend on the
+dataset or the machine are filled in by the loader and the engine.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from forebay import _native
+from forebay.errors import ForebayError, InvalidConfigError, UnsupportedError
+
+__all__ = ["ARGUMENTS", "UNSET", "Unset", "resolve"]
+
+
+class Unset:
+    """An argument that was not given, so that the environment or the default speaks."""
+
+    def __repr__(self) -> str:
+        return "unset"
+
+    def __reduce__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+
+T = TypeVar("T")
+
+
+class Argument(NamedTuple):
+    """One argument: its default, how it is checked, and how its text in the environment is read."""
+
+    default: Any
+    check: Callable[[Any], Any]
+    read: Callable[[str], Any] = str
+
+
+def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments with their values, from the call, the environment or the default."""
+    faults = []
+    resolved = {}
+    for name, argument in ARGUMENTS.items():
+        value = given.get(name, UNSET)
+        variable = f"FOREBAY_{name.upper()}"
+        try:
+            if isinstance(value, Unset) and variable in os.environ:
+                text = os.environ[variable].strip()
+                try:
+                    value = argument.check(_none_or(argument.read)(text))
+                except (ValueError, TypeError) as problem:
+                    raise ValueError(f"{problem} (from {variable})") from None
+            else:
+                value = argument.default if isinstance(value, Unset) else argument.check(value)
+        except (ValueError, TypeError) as problem:
+            faults.append(f"{name} {problem}")
+        resolved[name] = value
+    if faults:
+        raise InvalidConfigError("make loader: " + "; ".join(faults))
+    return resolved
+
+
+def refuse(name: str) -> None:
+    """Says why an argument that PyTorch knows is not taken."""
+    reasons = {
+        "sampler": "order is a function of dataset, seed and epoch: use `shuffle` and `seed`",
+        "batch_sampler": "order is a function of dataset, seed and epoch: use `shuffle`, `seed` and `batch_size`",
+        "collate_fn": "batches are collated in native code: say what a column is in the recipe",
+        "transform": "say it with ops of the recipe, or in the training loop",
+    }
+    if name in reasons:
+        raise UnsupportedError(f"make loader: `{name}` is not taken", hint=reasons[name])
+    close = [known for known in ARGUMENTS if known.startswith(name[:4])]
+    raise InvalidConfigError(
+        f"make loader: there is no argument `{name}`",
+        hint="did you mean " + " or ".join(f"`{known}`" for known in close) + "?" if close else None,
+    )
+
+
+def _whole(least: int, most: int = 2**63 - 1) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"is {value!r}: give a whole number")
+        number = int(value.__index__())
+        if not least <= number <= most:
+            bound = f"at least {least}" if number < least else f"at most {most}"
+            raise ValueError(f"is {number}: give {bound}")
+        return number
+
+    return check
+
+
+def _or_none(check: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    return lambda value: None if value is None else check(value)
+
+
+def _or_auto(check: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """`"auto"` and `None` leave the choice to the engine."""
+    return lambda value: None if value is None or value == "auto" else check(value)
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"is {value!r}: give True or False")
+    return value
+
+
+def _one_of(*words: Any) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not any(value is word or (isinstance(word, str) and value == word) for word in words):
+            raise ValueError(f"is {value!r}: known are {', '.join(repr(word) for word in words)}")
+        return value
+
+    return check
+
+
+def _seconds(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value < 0:
+        raise ValueError(f"is {value!r}: give seconds, or 0 or None for no limit")
+    return None if value == 0 or math.isinf(value) else float(value)
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, str):
+        try:
+            return _native.parse_bytes(value)
+        except ForebayError as problem:
+            raise ValueError(f"is {value!r}: {problem}") from None
+    return _whole(1)(value)
+
+
+def _limit(value: Any) -> int | float:
+    if isinstance(value, float):
+        if not 0 <= value <= 1:
+            raise ValueError(f"is {value}: a rate lies between 0.0 and 1.0, a count is a whole number")
+        return value
+    return _whole(0)(value)
+
+
+def _function(value: Any) -> Any:
+    if not callable(value):
+        raise TypeError(f"is {value!r}: give a function of the thread's number")
+    return value
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+def _none_or(read: Callable[[str], T]) -> Callable[[str], T | None]:
+    return lambda text: None if text.lower() in ("none", "") else read(text)
+
+
+def _read_bool(text: str) -> Any:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    return words.get(text.lower(), text)
+
+
+def _read_number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+_SIZE = _or_auto(_bytes)
+_COUNT = _or_auto(_whole(1))
+
+ARGUMENTS: Final[Mapping[str, Argument]] = {
+    "batch_size": Argument(1, _or_none(_whole(1)), _read_number),
+    "shuffle": Argument(False, _one_of(False, True, "full", "block"), _read_bool),
+    "seed": Argument(None, _or_none(_whole(0, 2**64 - 1)), _read_number),
+    "drop_last": Argument(None, _or_none(_bool), _read_bool),
+    "last_batch": Argument(None, _or_none(_one_of("drop", "partial", "pad", "wrap"))),
+    "num_workers": Argument(None, _or_auto(_whole(0, 1024)), _read_number),
+    "prefetch_batches": Argument(None, _COUNT, _read_number),
+    "prefetch_factor": Argument(None, _COUNT, _read_number),
+    "memory": Argument(None, _SIZE),
+    "inflight": Argument(None, _COUNT, _read_number),
+    "in_order": Argument(True, _bool, _read_bool),
+    "window": Argument(None, _or_auto(_whole(0, 8192)), _read_number),
+    "timeout": Argument(600.0, _or_none(_seconds), _read_number),
+    "rank": Argument(None, _or_none(_whole(0)), _read_number),
+    "world_size": Argument(None, _or_none(_whole(1)), _read_number),
+    "on_error": Argument("raise", _one_of("raise", "skip", "substitute")),
+    "max_errors": Argument(None, _or_none(_limit), _read_number),
+    "output": Argument("numpy", _one_of("numpy", "torch", "jax", "dlpack")),
+    "epochs": Argument(None, _or_none(_whole(1)), _read_number),
+    "block_bytes": Argument(None, _SIZE),
+    "group_blocks": Argument(None, _COUNT, _read_number),
+    "pin_memory": Argument(False, _bool, _read_bool),
+    "persistent_workers": Argument(True, _bool, _read_bool),
+    "worker_init_fn": Argument(None, _or_none(_function)),
+    "generator": Argument(None, _anything),
+    "multiprocessing_context": Argument(None, _anything),
+    "pin_memory_device": Argument(None, _anything),
+}

@@ -1,0 +1,155 @@
+"""Batches as they are handed over, and how native memory becomes arrays: without a copy, whatever the framework."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay import _native
+
+__all__ = ["Batch", "wrap"]
+
+
+class Batch(dict[str, Any]):
+    """Prepared samples, collated: a `dict` from column to values, with the samples' provenance beside it.
+
+    A column of tensors is one array with the batch axis first; tensors of different shapes are a list of arrays; texts
+    are a list of `str`, JSON documents a list of objects, payloads a list of `bytes`. As with any dict, `len` counts
+    columns; `size` counts samples. Arrays are yours: writable, and valid after the loader moved on or was closed.
+    """
+
+    ids: npt.NDArray[np.uint64] | None
+    """The sample in each row."""
+    padding: npt.NDArray[np.bool_] | None
+    """Rows that repeat a sample only to fill the batch."""
+    epoch: int | None
+    """The epoch that all samples belong to."""
+    step: int | None
+    """Number of the batch in this iteration, from 0."""
+
+    # Frameworks that move a batch to a device make a new one with `type(batch)(columns)`: provenance is optional.
+    def __init__(
+        self,
+        columns: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        *,
+        ids: npt.NDArray[np.uint64] | None = None,
+        padding: npt.NDArray[np.bool_] | None = None,
+        epoch: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        super().__init__(columns)
+        self.ids = ids
+        self.padding = padding
+        self.epoch = epoch
+        self.step = step
+
+    @property
+    def size(self) -> int:
+        """Number of samples, padding included."""
+        if self.ids is not None:
+            return len(self.ids)
+        return len(next(iter(self.values()), ()))
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name}: {_describe(value)}" for name, value in self.items())
+        return f"<forebay.Batch of {self.size}, epoch {self.epoch}, step {self.step}: {columns}>"
+
+
+def wrap(native: tuple[Any, ...], output: Output, *, single: bool = False) -> Batch:
+    """A batch from what the native loader gave; with `single`, its only sample without the batch axis."""
+    epoch, step, rows, ids, padding, columns = native
+    batch = Batch(
+        ids=np.ndarray((rows,), np.uint64, ids),
+        padding=np.ndarray((rows,), np.bool_, padding),
+        epoch=epoch,
+        step=step,
+    )
+    for name, kind, value in columns:
+        if kind == "tensor":
+            batch[name] = output(_array(*value), value[1])
+        elif kind == "tensors":
+            batch[name] = [output(_array(*one), one[1]) for one in value]
+        elif kind == "json":
+            batch[name] = [json.loads(text) for text in value]
+        else:
+            batch[name] = value
+        if single:
+            batch[name] = batch[name][0]
+    return batch
+
+
+Output = Callable[[npt.NDArray[Any], str], Any]
+"""Turns an array and the name of its element type into what the framework calls a tensor."""
+
+
+def output_named(name: str, *, pin_memory: bool = False) -> Output:
+    """The output called `name`. Imports the framework it is for."""
+    if name == "torch":
+        return _torch_output(pin_memory)
+    if name == "jax":
+        return _jax_output()
+    # NumPy arrays speak DLPack themselves.
+    return lambda array, _dtype: array
+
+
+def _torch_output(pin_memory: bool) -> Output:
+    import torch
+
+    pin = pin_memory and torch.cuda.is_available()
+
+    def convert(array: npt.NDArray[Any], dtype: str) -> Any:
+        if dtype == "bf16":
+            tensor = torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(array)
+        return tensor.pin_memory() if pin else tensor
+
+    return convert
+
+
+def _jax_output() -> Output:
+    import jax.numpy as jnp
+
+    return lambda array, _dtype: jnp.asarray(array)
+
+
+_DTYPES = {
+    "bool": np.dtype(np.bool_),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+}
+
+
+def _array(memory: _native.Memory, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    return np.ndarray(shape, _DTYPES.get(dtype) or _bfloat16(), memory)
+
+
+def _bfloat16() -> np.dtype[Any]:
+    """NumPy has no bfloat16: the one of `ml_dtypes` when that is installed, as with JAX, else its bits as `uint16`."""
+    if "bf16" not in _DTYPES:
+        try:
+            import ml_dtypes
+        except ImportError:
+            _DTYPES["bf16"] = np.dtype(np.uint16)
+        else:
+            _DTYPES["bf16"] = np.dtype(ml_dtypes.bfloat16)
+    return _DTYPES["bf16"]
+
+
+def _describe(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"{len(value)} values" if isinstance(value, list) else type(value).__name__

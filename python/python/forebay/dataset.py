@@ -1,0 +1,202 @@
+"""Datasets: which samples exist and where each lies.
+
+`open` turns a folder, tar shards or a manifest into a `Dataset`; `synthetic` makes one out of nothing, for tests and
+measurements. A dataset is read by a `Loader`; `dataset[i]` shows one sample as it is stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forebay import _native
+from forebay.errors import StaleError, UnsupportedError
+
+__all__ = ["Dataset", "open", "synthetic"]
+
+_log = logging.getLogger("forebay")
+
+Progress = Callable[[int, int, int, int], object]
+
+
+class Dataset:
+    """A versioned set of samples. Made by `open` and `synthetic`.
+
+    It can be pickled: the copy opens the same spec again and refuses, with `StaleError`, when the data changed in
+    between. In a forked child it opens itself again.
+    """
+
+    def __init__(
+        self,
+        how: tuple[str, dict[str, Any]],
+        version: str | None = None,
+        opened: _native.Dataset | None = None,
+    ) -> None:
+        self._how = how
+        self._opened = _open_native(*how) if opened is None else opened
+        self._process = os.getpid()
+        for note in self._opened.notes():
+            _log.warning("%s: %s", self.url, note)
+        if version is not None and version != self.version:
+            raise StaleError(
+                f"open dataset `{self.url}` again: its version was {version} and is {self.version} now",
+                hint="the data changed; make a new dataset and begin a new run",
+            )
+
+    @property
+    def native(self) -> _native.Dataset:
+        """The native dataset of this process. Not a public interface."""
+        if self._process != os.getpid():
+            # The threads and locks of the parent's store do not exist here.
+            self._opened = _open_native(*self._how)
+            self._process = os.getpid()
+        return self._opened
+
+    def __len__(self) -> int:
+        return len(self.native)
+
+    def __getitem__(self, sample_id: int) -> dict[str, bytes | int]:
+        """One sample as it is stored: payloads as `bytes`, labels of the manifest as `int`.
+
+        Read through the same store as by a loader. Negative numbers count from the end.
+        """
+        size = len(self)
+        index = sample_id + size if sample_id < 0 else sample_id
+        if not 0 <= index < size:
+            raise IndexError(f"sample {sample_id} of `{self.url}`: it has {size} samples")
+        return self.native.sample(index)
+
+    def __iter__(self) -> Iterator[dict[str, bytes | int]]:
+        return (self[sample_id] for sample_id in range(len(self)))
+
+    def key(self, sample_id: int) -> str:
+        """The key of a sample: its path or its name inside the shards, without the extension of the field."""
+        if not 0 <= sample_id < len(self):
+            raise IndexError(f"key of sample {sample_id} of `{self.url}`: it has {len(self)} samples")
+        return self.native.key(sample_id)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the stored fields, such as `jpg` and `cls`."""
+        return tuple(name for name, _ in self.native.fields())
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes in the order of their numbers, when the source has names."""
+        return self.native.class_names()
+
+    @property
+    def version(self) -> str:
+        """Equal for equal content: 32 hexadecimal digits."""
+        return self.native.version()
+
+    @property
+    def url(self) -> str:
+        """The spec as it was given."""
+        return self.native.url()
+
+    @property
+    def kind(self) -> str:
+        """How it is stored: `tar`, `tree`, `table` or `synthetic`."""
+        return self.native.kind()
+
+    @property
+    def notes(self) -> list[str]:
+        """What happened while opening that you may want to know; also logged."""
+        return self.native.notes()
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all payloads of all samples."""
+        return self.native.total_bytes()
+
+    def __repr__(self) -> str:
+        fields = ", ".join(self.fields)
+        return f"<forebay.Dataset {self.url}: {len(self):,} samples, {self.kind}, fields {fields}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Dataset, (self._how, self.version))
+
+
+def open(
+    spec: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    kind: str | None = None,
+    manifest_dir: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    extensions: Sequence[str] | None = None,
+    rebuild: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Opens a dataset.
+
+    spec: a folder with one folder per class, a folder of files, tar shards such as `train-{000..146}.tar`, a manifest
+        `x.fbm`, or `synthetic://?samples=1000&bytes=4096`. Several parts may be given as a list or joined by `::`;
+        braces, globs and `${NAME}` are replaced.
+    labels: a CSV or JSONL file of labels for a folder of files. Looked for in the folder when not given.
+    kind: `tar`, `tree` or `table`, when it should not be guessed.
+    manifest_dir: where manifests are kept between runs.
+    storage_options: options of the store. Local files have none.
+    extensions: extensions of the files of a folder that are samples, without the dot.
+    rebuild: build the manifest anew even if a kept one still fits.
+    progress: called now and then while a manifest is built, with objects done, objects in all, samples and bytes.
+
+    The manifest is built once, without reading payloads, and kept; when the data changed it is built again and
+    `Dataset.notes` says so.
+    """
+    if storage_options:
+        names = ", ".join(f"`{name}`" for name in storage_options)
+        raise UnsupportedError(
+            f"open dataset: local files take no storage_options, {names} was given",
+            hint="leave storage_options out",
+        )
+    parts = [spec] if isinstance(spec, str | os.PathLike) else list(spec)
+    options: dict[str, Any] = {
+        "spec": [os.fspath(part) for part in parts],
+        "labels": None if labels is None else Path(labels),
+        "kind": kind,
+        "manifest_dir": None if manifest_dir is None else Path(manifest_dir),
+        "extensions": None if extensions is None else list(extensions),
+    }
+    opened = _native.open(**options, rebuild=rebuild, progress=progress)
+    return Dataset(("open", options), opened=opened)
+
+
+def synthetic(
+    samples: int = 1000,
+    *,
+    bytes: int = 4096,
+    templates: Sequence[bytes] | None = None,
+    field: str = "bin",
+    classes: int = 10,
+    shards: int = 1,
+    seed: int = 0,
+) -> Dataset:
+    """Makes a dataset that needs no storage: noise, or payloads drawn from a few templates.
+
+    samples: number of samples.
+    bytes: bytes of each payload, when it is noise.
+    templates: each sample is one of these, drawn by the seed; for example a few encoded images.
+    field: name of the payload's field. Labels are in `cls`.
+    classes: labels are below this.
+    shards: noise is spread over so many shards.
+    seed: decides every byte and every label.
+    """
+    options: dict[str, Any] = {
+        "samples": samples,
+        "bytes": bytes,
+        "templates": None if templates is None else list(templates),
+        "field": field,
+        "classes": classes,
+        "shards": shards,
+        "seed": seed,
+    }
+    return Dataset(("synthetic", options))
+
+
+def _open_native(how: str, options: dict[str, Any]) -> _native.Dataset:
+    return _native.open(**options) if how == "open" else _native.synthetic(**options)

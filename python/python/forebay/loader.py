@@ -1,0 +1,486 @@
+"""The loader: what a training loop iterates over."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import json
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from forebay import _config, _native, _ranks
+from forebay._config import UNSET, Unset
+from forebay.batch import Batch, Output, output_named, wrap
+from forebay.dataset import Dataset
+from forebay.dataset import open as open_dataset
+from forebay.errors import ForebayError, InvalidConfigError, StaleError, UnsupportedError
+from forebay.recipe import Recipe, RecipeLike
+from forebay.stats import Stats
+
+__all__ = ["BadSample", "Loader", "show"]
+
+_log = logging.getLogger("forebay")
+
+_STATE_FORMAT = 1
+"""Raised when an older reader could misunderstand a newer state."""
+
+_ARRIVAL_WINDOW = 1024
+"""Places by which a sample may be late when the order is by arrival and no window is given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BadSample:
+    """A sample that went wrong: which, why, and what took its place."""
+
+    sample_id: int
+    key: str
+    epoch: int
+    error: ForebayError
+    substitute: int | None
+    """The sample that took its place, if one did."""
+
+
+class Loader:
+    """Iterates over a dataset, batch by batch, epoch after epoch, resumable at any step.
+
+    Every argument can also be given as an environment variable `FOREBAY_` + its name in capitals; the argument wins.
+    Where not stated otherwise `None` or `"auto"` leaves the choice to the loader.
+
+    data: a `Dataset`, or what `open` takes.
+    recipe: columns (`[fb.image("jpg").resize(224), fb.label("cls")]`), a `Recipe`, JSON or TOML.
+    batch_size: samples per batch and rank, 1 if not given. `None` yields single samples without a batch axis.
+    shuffle: `False` keeps the stored order. `"full"` permutes all samples; `"block"` permutes blocks of neighbours
+        and mixes them in groups, so that reads stay sequential. `True` is `"block"` for shards and `"full"` for one
+        object per sample.
+    seed: of the order and of all random ops; 0 if not given.
+    drop_last: leaves out the samples that do not fill a last batch on every rank; short for `last_batch="drop"`.
+    last_batch: `"partial"` (the default; last batches are shorter), `"drop"`, `"pad"` (the last sample is repeated and
+        marked), `"wrap"` (the first samples are repeated and marked). All ranks have the same number of batches.
+    num_workers: preparing threads; one per processor if not given. 0 is 1: there are no worker processes to avoid.
+    prefetch_batches: batches kept ready; as many as fit in 128 MiB if not given, at most 8.
+    prefetch_factor: the same. It is not multiplied by `num_workers`, because threads work on one batch together.
+    memory: bytes that payloads and undelivered batches may take together, such as `"1GiB"`.
+    inflight: most requests to the store at once; 64 if not given.
+    in_order: `False` delivers samples as they arrive, exactly once and inside their epoch.
+    window: with `in_order=False`, by how many places a sample may be late; 1024 if not given, at most 8192.
+    timeout: longest wait for a batch in seconds; 600 if not given, 0 or `None` for ever.
+    rank, world_size: asked of `torch.distributed`, JAX, `RANK`/`WORLD_SIZE` or Slurm when both are `None`.
+    on_error: what a bad sample does: `"raise"`, `"skip"` (its row is left out) or `"substitute"` (another sample takes
+        its row). `errors()` lists them.
+    max_errors: bad samples that one epoch may have: a count, or a share of the samples as a float.
+    output: `"numpy"`, `"torch"`, `"jax"`, or `"dlpack"` (objects with `__dlpack__`, which NumPy arrays are).
+    epochs: after how many epochs nothing more is prefetched; iterating further is an error.
+    block_bytes, group_blocks: size of a block (1 MiB) and blocks that are mixed (32) under `shuffle="block"`.
+    worker_init_fn: called in every preparing thread with its number before its first sample.
+    pin_memory: with `output="torch"` and CUDA, tensors are copied into pinned memory. Otherwise without effect.
+    generator: its `initial_seed()` is the seed, if `seed` is not given.
+    persistent_workers, multiprocessing_context, pin_memory_device: taken for PyTorch's sake and without effect: threads
+        live until `close`, and there are no processes.
+
+    No thread runs before the first batch is asked for. `iter` begins the next epoch; only the newest iterator is
+    live. A loader can be pickled, with its place; it cannot be used in a forked child once it was used.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        recipe: RecipeLike,
+        *,
+        batch_size: int | None | Unset = UNSET,
+        shuffle: bool | Literal["full", "block"] | Unset = UNSET,
+        seed: int | None | Unset = UNSET,
+        drop_last: bool | None | Unset = UNSET,
+        last_batch: Literal["drop", "partial", "pad", "wrap"] | None | Unset = UNSET,
+        num_workers: int | Literal["auto"] | None | Unset = UNSET,
+        prefetch_batches: int | Literal["auto"] | None | Unset = UNSET,
+        prefetch_factor: int | None | Unset = UNSET,
+        memory: int | str | None | Unset = UNSET,
+        inflight: int | Literal["auto"] | None | Unset = UNSET,
+        in_order: bool | Unset = UNSET,
+        window: int | Literal["auto"] | None | Unset = UNSET,
+        timeout: float | None | Unset = UNSET,
+        rank: int | None | Unset = UNSET,
+        world_size: int | None | Unset = UNSET,
+        on_error: Literal["raise", "skip", "substitute"] | Unset = UNSET,
+        max_errors: int | float | None | Unset = UNSET,
+        output: Literal["numpy", "torch", "jax", "dlpack"] | Unset = UNSET,
+        epochs: int | None | Unset = UNSET,
+        block_bytes: int | str | None | Unset = UNSET,
+        group_blocks: int | None | Unset = UNSET,
+        pin_memory: bool | Unset = UNSET,
+        persistent_workers: bool | Unset = UNSET,
+        worker_init_fn: Callable[[int], object] | None | Unset = UNSET,
+        generator: Any | None | Unset = UNSET,
+        multiprocessing_context: Any | None | Unset = UNSET,
+        pin_memory_device: str | None | Unset = UNSET,
+        **unknown: Any,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name in _config.ARGUMENTS}
+        for name in unknown:
+            _config.refuse(name)
+        config = _config.resolve(given)
+        self._data = data if isinstance(data, Dataset) else open_dataset(data)
+        self._recipe = Recipe(recipe)
+        self._settings = _settings(config, self._data)
+        self._rank, self._world_size = self._settings["rank"], self._settings["world_size"]
+        self._single = config["batch_size"] is None
+        self._output_name: str = config["output"]
+        self._pin_memory: bool = config["pin_memory"]
+        self._output: Output | None = None
+        self._start(used=False)
+        _live.add(self)
+
+    def _start(self, *, used: bool) -> None:
+        self._native = _native.Loader(self._data.native, self._recipe.to_json(), **self._settings)
+        self._process = os.getpid()
+        self._used = used
+        self._resumed = False
+        self._iteration = 0
+
+    def _live_native(self) -> _native.Loader:
+        """The native loader of this process: made again in a forked child, unless it was used before."""
+        if self._process != os.getpid() and not self._used:
+            cursor = self._native_cursor
+            self._start(used=False)
+            if cursor is not None:
+                self._native.seek(cursor)
+        return self._native
+
+    _native_cursor: str | None = None
+    """Where to begin, when something was loaded and no batch was taken since."""
+
+    # Iterating.
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begins the next epoch, or the rest of one after a resume."""
+        native = self._live_native()
+        epochs = self._settings["epochs"]
+        if epochs is not None and native.epoch() >= epochs:
+            raise InvalidConfigError(
+                f"begin epoch {native.epoch()}: the loader was made for epochs={epochs}",
+                hint="raise `epochs`, or leave it out",
+            )
+        native.begin()
+        self._resumed = False
+        self._iteration += 1
+        return _Iterator(self, self._iteration)
+
+    def _next(self, iteration: int) -> Batch:
+        if iteration != self._iteration:
+            raise InvalidConfigError(
+                "take batch: a newer iterator of this loader, `close`, `set_epoch` or `load_state_dict` ended this one",
+                hint="iterate over the loader again",
+            )
+        native = self._live_native()
+        if self._output is None:
+            self._output = output_named(self._output_name, pin_memory=self._pin_memory)
+        self._used = True
+        taken = native.next()
+        if taken is None:
+            raise StopIteration
+        return wrap(taken, self._output, single=self._single)
+
+    def __len__(self) -> int:
+        """Batches that the iteration in hand yields on this rank, or the next one would."""
+        return self._live_native().steps()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch belongs to."""
+        return self._live_native().epoch()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration reads epoch `epoch`. Not needed: every iteration is the next epoch by itself.
+
+        After a resume inside `epoch` it changes nothing, so that loops which always call it go on where they were.
+        """
+        native = self._live_native()
+        if self._resumed and native.epoch() == epoch:
+            return
+        native.seek_epoch(epoch)
+        self._native_cursor = native.cursor()
+        self._iteration += 1
+
+    # Resuming.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop stands: plain, JSON-able, below 4 KB. Describes what the loop received, not what was prefetched.
+
+        In plan order it is the same on every rank, and can be loaded on any number of ranks. With `in_order=False` keep
+        the states of all ranks and load them as a list.
+        """
+        return {
+            "format": _STATE_FORMAT,
+            "dataset": self._data.version,
+            "samples": len(self._data),
+            "recipe": self._recipe.fingerprint,
+            "seed": self._settings["seed"],
+            "shuffle": _shuffle_text(self._settings),
+            "cursor": self._live_native().cursor(),
+        }
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], strict: bool = True
+    ) -> None:
+        """Goes on from a state, or from the list of the states of all ranks, at the next `iter`.
+
+        A state of another dataset, recipe, seed or order raises `StaleError`, which says what differs; with
+        `strict=False` it is logged and the place is taken over as it is.
+        """
+        states = [state_dict] if isinstance(state_dict, Mapping) else list(state_dict)
+        for state in states:
+            self._check_state(state, strict)
+        cursors = [str(state["cursor"]) for state in states]
+        cursor = cursors[0] if len(cursors) == 1 else _native.merge_cursors(cursors, len(self._data))
+        self._live_native().seek(cursor)
+        self._native_cursor = cursor
+        self._resumed = True
+        self._iteration += 1
+
+    def get_state(self) -> dict[str, Any]:
+        """The same as `state_dict`."""
+        return self.state_dict()
+
+    def set_state(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """The same as `load_state_dict`."""
+        self.load_state_dict(state)
+
+    def _check_state(self, state: Mapping[str, Any], strict: bool) -> None:
+        mine = self.state_dict()
+        missing = [name for name in mine if name not in state]
+        if missing:
+            raise InvalidConfigError(
+                f"load state: it has no {', '.join(f'`{name}`' for name in missing)}",
+                hint="give what `state_dict()` returned",
+            )
+        if state["format"] != _STATE_FORMAT:
+            raise UnsupportedError(
+                f"load state: format {state['format']} was written by another Forebay, this one reads {_STATE_FORMAT}"
+            )
+        names = {
+            "dataset": "dataset version",
+            "samples": "number of samples",
+            "recipe": "recipe fingerprint",
+            "seed": "seed",
+            "shuffle": "shuffle",
+        }
+        differences = [
+            f"{words} is {mine[name]}, in the state {state[name]}"
+            for name, words in names.items()
+            if mine[name] != state[name]
+        ]
+        if not differences:
+            return
+        message = f"load state into loader of `{self._data.url}`: {'; '.join(differences)}"
+        if strict:
+            raise StaleError(
+                message, hint="make the loader as it was, or take the place over with `strict=False`"
+            )
+        _log.warning("%s", message)
+
+    # Looking.
+
+    def stats(self) -> Stats:
+        """Everything measured so far."""
+        return Stats(json.loads(self._live_native().stats()))
+
+    def errors(self) -> list[BadSample]:
+        """Bad samples so far, in the order in which their batches were handed over; at most ten thousand are kept."""
+        return [BadSample(*fault) for fault in self._live_native().faults()]  # type: ignore[arg-type]
+
+    def show(self, epoch: int, batch: int) -> Batch:
+        """Makes one batch of this rank again, in plan order, without touching this loader's place."""
+        settings = {**self._settings, "window": None, "epochs": epoch + 1, "prefetch_batches": 1}
+        native = _native.Loader(self._data.native, self._recipe.to_json(), **settings)
+        output = output_named(self._output_name, pin_memory=self._pin_memory)
+        try:
+            native.seek_batch(epoch, batch)
+            native.begin()
+            taken = native.next()
+        finally:
+            native.close()
+        if taken is None:
+            raise InvalidConfigError(f"show batch {batch} of epoch {epoch}: there is none")
+        shown = wrap(taken, output, single=self._single)
+        shown.step = batch
+        return shown
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset."""
+        return self._data
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe."""
+        return self._recipe
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per batch and rank; `None` when single samples are yielded."""
+        return None if self._single else int(self._settings["batch_size"])
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self._world_size
+
+    # Ending.
+
+    def close(self) -> None:
+        """Stops all threads and gives memory back. May be called any number of times; iterating starts anew."""
+        if self._process != os.getpid():
+            return
+        self._iteration += 1
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        s = self._settings
+        batch = "single samples" if self._single else f"batches of {s['batch_size']}"
+        return (
+            f"<forebay.Loader {self._data.url}: {batch}, shuffle {_shuffle_text(s)}, seed {s['seed']}, "
+            f"rank {self._rank} of {self._world_size}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        how = (self._settings, self._single, self._output_name, self._pin_memory)
+        return (_rebuild, (self._data, self._recipe, how, self._live_native().cursor()))
+
+
+class _Iterator(Iterator[Batch]):
+    """One pass over an epoch. Keeps its loader alive."""
+
+    def __init__(self, loader: Loader, iteration: int) -> None:
+        self._loader = loader
+        self._iteration = iteration
+        self._ended = False
+
+    def __next__(self) -> Batch:
+        if self._ended:
+            raise StopIteration
+        try:
+            return self._loader._next(self._iteration)
+        except StopIteration:
+            self._ended = True
+            raise
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def show(
+    data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    recipe: RecipeLike,
+    *,
+    epoch: int = 0,
+    batch: int = 0,
+    **arguments: Any,
+) -> Batch:
+    """Makes any batch again: `fb.show(data, recipe, epoch=3, batch=917, batch_size=256, shuffle=True, seed=0)`.
+
+    The other arguments are those of the loader that first made it. Gives the same bytes on any machine.
+    """
+    with Loader(data, recipe, **arguments) as loader:
+        return loader.show(epoch, batch)
+
+
+def _settings(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
+    """What the native loader is told."""
+    rank, world_size = _ranks.discover(config["rank"], config["world_size"])
+    shuffle = config["shuffle"]
+    if shuffle is True:
+        shuffle = "full" if data.native.is_object_per_sample() else "block"
+    seed = config["seed"]
+    if seed is None:
+        generator = config["generator"]
+        seed = 0 if generator is None else int(generator.initial_seed()) % 2**64
+    window = None
+    if not config["in_order"]:
+        window = _ARRIVAL_WINDOW if config["window"] is None else config["window"]
+    elif config["window"]:
+        raise InvalidConfigError(
+            f"make loader: window is {config['window']}, but order is by plan", hint="add `in_order=False`"
+        )
+    prefetch, factor = config["prefetch_batches"], config["prefetch_factor"]
+    threads = config["num_workers"]
+    return {
+        "batch_size": 1 if config["batch_size"] is None else config["batch_size"],
+        "rank": rank,
+        "world_size": world_size,
+        "last_batch": _last_batch(config),
+        "shuffle": shuffle or "none",
+        "block_bytes": config["block_bytes"],
+        "group_blocks": config["group_blocks"],
+        "seed": seed,
+        "threads": None if threads is None else max(threads, 1),
+        "prefetch_batches": factor if prefetch is None else prefetch,
+        "memory_bytes": config["memory"],
+        "window": window,
+        "on_error": config["on_error"],
+        "max_errors": config["max_errors"],
+        "timeout": config["timeout"],
+        "inflight": config["inflight"],
+        "epochs": config["epochs"],
+        "thread_init": config["worker_init_fn"],
+    }
+
+
+def _last_batch(config: dict[str, Any]) -> str:
+    named, drop = config["last_batch"], config["drop_last"]
+    if named is None:
+        return "drop" if drop else "partial"
+    if drop is not None and drop != (named == "drop"):
+        raise InvalidConfigError(f"make loader: drop_last={drop} and last_batch={named!r} contradict each other")
+    return str(named)
+
+
+def _shuffle_text(settings: dict[str, Any]) -> str:
+    """Order in one word, with what changes it."""
+    text = str(settings["shuffle"])
+    if text != "block":
+        return text
+    sizes = {name: settings[name] for name in ("block_bytes", "group_blocks") if settings[name] is not None}
+    return ":".join([text, *(f"{name}={value}" for name, value in sizes.items())])
+
+
+def _rebuild(data: Dataset, recipe: Recipe, how: tuple[Any, ...], cursor: str) -> Loader:
+    loader = Loader.__new__(Loader)
+    loader._data, loader._recipe = data, recipe
+    loader._settings, loader._single, loader._output_name, loader._pin_memory = how
+    loader._rank, loader._world_size = loader._settings["rank"], loader._settings["world_size"]
+    loader._output = None
+    loader._start(used=False)
+    loader._native.seek(cursor)
+    loader._native_cursor, loader._resumed = cursor, True
+    _live.add(loader)
+    return loader
+
+
+_live: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Threads that call into Python must be gone before the interpreter is."""
+    for loader in list(_live):
+        loader.close()

@@ -1,0 +1,49 @@
+//! A batch of the engine as Python objects: memory to look at, texts, payloads. The Python side makes arrays of it.
+
+use crate::buffer::Memory;
+use forebay_core::tensor::TensorSpec;
+use forebay_engine::Batch;
+use forebay_ops::{Buffer, Column};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+/// `(epoch, step, rows, ids, padding, columns)`. A column is `(name, kind, value)`, where a tensor's value is
+/// `(memory, dtype, shape)`, batch axis included.
+pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyTuple>> {
+    let rows = batch.len();
+    let ids = batch.ids.iter().flat_map(|id| id.0.to_ne_bytes()).collect::<Vec<u8>>();
+    let ids = Memory::copy_of(ids.into_iter());
+    let padding = Memory::copy_of(batch.padding.iter().map(|padding| u8::from(*padding)));
+    let columns = PyList::empty(py);
+    for (name, column) in batch.columns {
+        let (kind, value) = match column {
+            Column::Tensor { spec, rows, data } => ("tensor", tensor(py, &spec, Some(rows), data)?.into_any()),
+            Column::Tensors(tensors) => {
+                let list = PyList::empty(py);
+                for one in tensors {
+                    list.append(tensor(py, &one.spec, None, one.data)?)?;
+                }
+                ("tensors", list.into_any())
+            }
+            // A payload is copied: while it lives as it was fetched it counts against the loader's memory, and a
+            // loop that keeps a few batches would stop its own loader.
+            Column::Bytes(values) => {
+                ("bytes", PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?.into_any())
+            }
+            Column::Text(values) => ("text", PyList::new(py, values)?.into_any()),
+            Column::Json(values) => ("json", PyList::new(py, values)?.into_any()),
+        };
+        columns.append((name, kind, value))?;
+    }
+    (batch.epoch, batch.step, rows, ids, padding, columns).into_pyobject(py)
+}
+
+fn tensor<'py>(
+    py: Python<'py>,
+    spec: &TensorSpec,
+    rows: Option<usize>,
+    data: Buffer,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let shape: Vec<usize> = rows.into_iter().chain(spec.shape.iter().copied()).collect();
+    (Memory::new(data), spec.dtype.name(), PyTuple::new(py, shape)?).into_pyobject(py)
+}

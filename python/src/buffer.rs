@@ -1,0 +1,89 @@
+//! Memory that NumPy arrays look at: a batch's buffer, offered through the buffer protocol without a copy.
+//!
+//! The only unsafe code of the Python front. A [`Memory`] goes back to the loader's pool when the last array that
+//! looks at it is gone, whether the loader still lives or not.
+#![expect(unsafe_code, reason = "the buffer protocol hands out raw pointers")]
+
+use crate::runtime::Owned;
+use forebay_ops::Buffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+
+/// One block of writable memory, aligned to 4096 bytes.
+#[pyclass(frozen, module = "forebay._native")]
+pub(crate) struct Memory {
+    buffer: Owned<Buffer>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(buffer: Buffer) -> Self {
+        let (start, bytes) = (buffer.as_ptr() as usize, buffer.len());
+        Self { buffer: Owned::new(buffer), start, bytes }
+    }
+
+    /// Memory with a copy of `bytes`.
+    pub(crate) fn copy_of(bytes: impl ExactSizeIterator<Item = u8>) -> Self {
+        let mut buffer = Buffer::alone(bytes.len());
+        for (to, from) in buffer.as_mut_slice().iter_mut().zip(bytes) {
+            *to = from;
+        }
+        Self::new(buffer)
+    }
+}
+
+#[pymethods]
+impl Memory {
+    /// Address of the first byte.
+    #[getter]
+    fn address(&self) -> usize {
+        self.start
+    }
+
+    fn __len__(&self) -> usize {
+        self.bytes
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<forebay memory of {} bytes>", self.bytes)
+    }
+
+    /// Offers the memory, writable, as bytes.
+    ///
+    /// # Safety
+    /// Called by the interpreter, with a view to be filled.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view was given"));
+        }
+        let memory = slf.get();
+        // SAFETY: the interpreter gives a valid view. The memory stays where it is for as long as `slf` lives, and
+        // the view keeps a reference to `slf`. In a forked child it is a private copy that is never freed. Rust makes
+        // no reference into it after the batch was handed over, so Python may write.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(
+                view,
+                slf.as_ptr(),
+                memory.start as *mut std::ffi::c_void,
+                memory.bytes as ffi::Py_ssize_t,
+                0,
+                flags,
+            )
+        };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// Drops a value of [`Owned`], which never touches it again.
+pub(crate) fn drop_now<T>(value: &mut ManuallyDrop<T>) {
+    // SAFETY: called once, from the drop of the owner.
+    unsafe { ManuallyDrop::drop(value) }
+}

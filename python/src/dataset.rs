@@ -1,0 +1,161 @@
+//! Datasets: open, look inside, read one sample for a closer look.
+
+use crate::error::raise;
+use crate::runtime::{Owned, block_on};
+use bytes::Bytes;
+use forebay_core::manifest::FieldKind;
+use forebay_core::{Error, SampleId};
+use forebay_engine::source::{self, FieldValue, OpenOptions, Progress, SourceKind};
+use forebay_engine::source::{SyntheticPayload, SyntheticSpec};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A versioned set of samples that can be read.
+#[pyclass(frozen, module = "forebay._native")]
+pub(crate) struct Dataset(Owned<source::Dataset>);
+
+/// Opens a dataset. `progress` is called with objects done, objects in all, samples and bytes found.
+#[pyfunction]
+#[pyo3(signature = (spec, *, labels = None, kind = None, manifest_dir = None, rebuild = false, extensions = None,
+    progress = None))]
+#[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+pub(crate) fn open(
+    py: Python<'_>,
+    spec: Vec<String>,
+    labels: Option<PathBuf>,
+    kind: Option<&str>,
+    manifest_dir: Option<PathBuf>,
+    rebuild: bool,
+    extensions: Option<Vec<String>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Dataset> {
+    let kind = kind.map(|name| {
+        SourceKind::from_name(name).ok_or_else(|| {
+            let error = Error::invalid_config(format!("open dataset: kind is `{name}`"));
+            raise(py, &error.with_hint("known are `tar`, `tree`, `table` and `synthetic`"))
+        })
+    });
+    let raised: Arc<Mutex<Option<PyErr>>> = Arc::default();
+    let mut options =
+        OpenOptions { labels, kind: kind.transpose()?, manifest_dir, rebuild, ..OpenOptions::default() };
+    if let Some(extensions) = extensions {
+        options.extensions = extensions;
+    }
+    if let Some(progress) = progress {
+        let raised = Arc::clone(&raised);
+        options.progress = Some(Arc::new(move |at: Progress| {
+            let numbers = (at.objects_done, at.objects_total, at.samples, at.bytes);
+            let called = Python::try_attach(|py| progress.call1(py, numbers).map(drop));
+            if let Some(Err(problem)) = called {
+                raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
+            }
+        }));
+    }
+    let opened = block_on(py, || source::open(&spec, &options));
+    match raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(problem) => Err(problem),
+        None => Ok(Dataset(Owned::new(opened?))),
+    }
+}
+
+/// Makes a dataset whose payloads are noise of `bytes` bytes, or drawn from `templates`.
+#[pyfunction]
+#[pyo3(signature = (samples, *, bytes, templates = None, field = "bin", classes = 10, shards = 1, seed = 0))]
+#[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+pub(crate) fn synthetic(
+    py: Python<'_>,
+    samples: u64,
+    bytes: u64,
+    templates: Option<Vec<Vec<u8>>>,
+    field: &str,
+    classes: u64,
+    shards: u32,
+    seed: u64,
+) -> PyResult<Dataset> {
+    let payload = match templates {
+        Some(templates) => SyntheticPayload::Templates(templates.into_iter().map(Bytes::from).collect()),
+        None => SyntheticPayload::Noise { bytes },
+    };
+    let spec = SyntheticSpec { samples, field: field.to_owned(), payload, classes, shards, seed };
+    let made = py.detach(|| source::synthetic(spec)).map_err(|error| raise(py, &error))?;
+    Ok(Dataset(Owned::new(made)))
+}
+
+impl Dataset {
+    /// The dataset, unless this process was forked from the one that opened it.
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&source::Dataset> {
+        self.0.get().ok_or_else(|| {
+            let error = Error::unsupported("use dataset: it was opened before this process was forked");
+            raise(py, &error.with_hint("open it again in the child"))
+        })
+    }
+}
+
+#[pymethods]
+impl Dataset {
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.get(py)?.manifest().len() as usize)
+    }
+
+    /// Names of the fields and whether each is an integer kept in the manifest.
+    fn fields(&self, py: Python<'_>) -> PyResult<Vec<(String, bool)>> {
+        let fields = self.get(py)?.manifest().fields();
+        Ok(fields.iter().map(|field| (field.name.clone(), field.kind == FieldKind::Int)).collect())
+    }
+
+    /// Names of the classes, when the source has names.
+    fn class_names(&self, py: Python<'_>) -> PyResult<Option<Vec<String>>> {
+        Ok(self.get(py)?.class_names().map(<[String]>::to_vec))
+    }
+
+    /// The version: equal for equal content.
+    fn version(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.get(py)?.manifest().version().to_owned())
+    }
+
+    /// The spec as given.
+    fn url(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.get(py)?.url().to_owned())
+    }
+
+    /// How it is stored.
+    fn kind(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(self.get(py)?.kind().name())
+    }
+
+    /// What happened while opening.
+    fn notes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.get(py)?.notes().to_vec())
+    }
+
+    /// Bytes of all payloads.
+    fn total_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.get(py)?.manifest().total_bytes())
+    }
+
+    /// Whether each sample is an object of its own.
+    fn is_object_per_sample(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(matches!(self.get(py)?.kind(), SourceKind::Tree | SourceKind::Table))
+    }
+
+    /// The key of a sample.
+    fn key(&self, py: Python<'_>, sample_id: u64) -> PyResult<String> {
+        Ok(self.get(py)?.manifest().key(SampleId(sample_id)))
+    }
+
+    /// Every field of one sample, read through the store that loaders use.
+    fn sample<'py>(&self, py: Python<'py>, sample_id: u64) -> PyResult<Bound<'py, PyDict>> {
+        let dataset = self.get(py)?;
+        let values = block_on(py, || dataset.read_sample(SampleId(sample_id)))?;
+        let sample = PyDict::new(py);
+        for (name, value) in values {
+            match value {
+                FieldValue::Int(number) => sample.set_item(name, number)?,
+                FieldValue::Payload(bytes) => sample.set_item(name, PyBytes::new(py, &bytes))?,
+            }
+        }
+        Ok(sample)
+    }
+}

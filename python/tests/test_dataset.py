@@ -1,0 +1,93 @@
+"""Datasets: what they show, what they log, how they travel."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+
+import made
+import pytest
+
+import forebay as fb
+
+
+def test_a_folder_of_classes_shows_its_samples(tree: Path) -> None:
+    data = fb.open(tree)
+    assert len(data) == 12
+    assert data.kind == "tree"
+    assert data.classes == ["class0", "class1", "class2"]
+    assert set(data.fields) == {"jpg", "cls"}
+    assert data[5] == {"jpg": (tree / "class1" / "1.jpg").read_bytes(), "cls": 1}
+    assert data[-1] == data[11]
+    assert data.key(5).startswith("class1/1")
+    assert data.url == str(tree)
+    assert len(list(data)) == 12
+    assert "12 samples" in repr(data)
+
+
+@pytest.mark.parametrize("number", [12, -13])
+def test_a_sample_beyond_the_end_is_an_index_error(tree: Path, number: int) -> None:
+    with pytest.raises(IndexError, match="12 samples"):
+        fb.open(tree)[number]
+
+
+def test_specs_may_be_lists_and_paths(shards: str) -> None:
+    whole = fb.open(shards)
+    parts = fb.open([Path(shards.replace("{000..004}", f"{n:03d}")) for n in range(5)])
+    assert len(whole) == 1003
+    assert whole.version == parts.version
+    assert whole[17] == parts[17]
+
+
+def test_a_changed_folder_is_noticed_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made.write_tree(tmp_path / "t", classes=2, each=2)
+    before = fb.open(tmp_path / "t").version
+    (tmp_path / "t" / "class0" / "new.jpg").write_bytes(made.encoded(made.picture(9)))
+    with caplog.at_level(logging.WARNING, logger="forebay"):
+        after = fb.open(tmp_path / "t")
+    assert after.version != before
+    assert len(after) == 5
+    assert any("stale" in note for note in after.notes)
+    assert "stale" in caplog.text
+
+
+def test_a_pickled_dataset_opens_again_and_refuses_changed_data(tmp_path: Path) -> None:
+    made.write_tree(tmp_path / "t", classes=2, each=2)
+    data = fb.open(tmp_path / "t")
+    packed = pickle.dumps(data)
+    again = pickle.loads(packed)
+    assert again.version == data.version
+    assert again[3] == data[3]
+    (tmp_path / "t" / "class0" / "new.jpg").write_bytes(made.encoded(made.picture(9)))
+    with pytest.raises(fb.StaleError, match=data.version):
+        pickle.loads(packed)
+
+
+def test_synthetic_data_is_made_the_same_again() -> None:
+    data = fb.synthetic(50, bytes=10, classes=3, seed=4)
+    again = pickle.loads(pickle.dumps(data))
+    assert [data[i] for i in range(50)] == [again[i] for i in range(50)]
+    assert fb.open("synthetic://?samples=50&bytes=10&classes=3&seed=4")[7] == data[7]
+    drawn = fb.synthetic(50, templates=[b"one", b"three"], field="txt")
+    assert {sample["txt"] for sample in drawn} == {b"one", b"three"}
+
+
+def test_progress_is_told_and_its_exceptions_arrive(tmp_path: Path) -> None:
+    spec = made.write_shards(tmp_path, [{"txt": b"x"}] * 40, 4)
+    seen: list[tuple[int, int, int, int]] = []
+    fb.open(spec, rebuild=True, progress=lambda *at: seen.append(at))
+    assert seen[-1][:3] == (4, 4, 40)
+
+    def fails(*at: int) -> None:
+        raise KeyError("progress")
+
+    with pytest.raises(KeyError, match="progress"):
+        fb.open(spec, rebuild=True, progress=fails)
+
+
+def test_options_that_mean_nothing_are_refused(tree: Path) -> None:
+    with pytest.raises(fb.UnsupportedError, match="`anon`"):
+        fb.open(tree, storage_options={"anon": True})
+    with pytest.raises(fb.InvalidConfigError, match="`zip`"):
+        fb.open(tree, kind="zip")

@@ -1,0 +1,62 @@
+"""What importing costs and brings, and that the types are what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import made
+import pytest
+
+import forebay as fb
+
+PACKAGE = Path(fb.__file__).parent
+
+
+def test_import_brings_neither_torch_nor_jax_nor_threads() -> None:
+    code = """
+        import sys, threading, os
+        import forebay
+        heavy = {"torch", "jax", "lightning", "accelerate"} & set(sys.modules)
+        assert not heavy, heavy
+        assert len(os.listdir("/proc/self/task")) == before, os.listdir("/proc/self/task")
+    """
+    # NumPy's own threads are not ours.
+    code = "import os, numpy\nbefore = len(os.listdir('/proc/self/task'))\n" + __import__("textwrap").dedent(code)
+    done = made.run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_version_is_a_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", fb.__version__)
+
+
+def test_every_name_offered_is_there_and_documented() -> None:
+    for name in fb.__all__:
+        value = getattr(fb, name)
+        assert name == "IMAGENET" or name.startswith("__") or value.__doc__, name
+
+
+def test_an_unknown_attribute_is_named() -> None:
+    with pytest.raises(AttributeError, match="`loder`"):
+        fb.loder  # noqa: B018
+
+
+@pytest.mark.timeout(600)
+def test_the_package_is_strictly_typed_and_the_stubs_are_true(tmp_path: Path) -> None:
+    config = Path(__file__).parents[2] / "pyproject.toml"
+    cache = tmp_path / "mypy"
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", config, "--cache-dir", cache, "-p", "forebay"],
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout
+    stubs = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "mypy.stubtest", "forebay", "--mypy-config-file", config],
+        capture_output=True,
+        text=True,
+    )
+    assert stubs.returncode == 0, stubs.stdout
