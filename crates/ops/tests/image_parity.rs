@@ -2,6 +2,7 @@
 //!
 //! `tests/data/{png,webp}` holds each image beside the concatenated pixels of Pillow's `RGB`, `L` and `RGBA`
 //! conversions; `tests/data/make.py` made both.
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its data fails")]
 
 use forebay_core::Result;
 use forebay_core::recipe::ImageMode;
@@ -16,7 +17,8 @@ fn compare(
     decode: impl Fn(&[u8], ImageMode, &mut Image) -> Result<()>,
 ) -> (u8, usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(kind);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == kind));
     let mut worst = 0;
     // One image for all: what an earlier sample left in it must not show.
@@ -30,7 +32,8 @@ fn compare(
         let (rgb, rest) = expected.split_at(pixels * 3);
         let (gray, rgba) = rest.split_at(pixels);
         for (mode, expected) in [(ImageMode::Rgb, rgb), (ImageMode::Gray, gray), (ImageMode::Rgba, rgba)] {
-            decode(&payload, mode, &mut image).unwrap_or_else(|error| panic!("{}: {error:?}", path.display()));
+            decode(&payload, mode, &mut image)
+                .unwrap_or_else(|error| panic!("{}: {error:?}", path.display()));
             assert_eq!((image.width(), image.height()), (size.width, size.height));
             assert_eq!(image.pixels().len(), expected.len(), "{} {mode:?}", path.display());
             let off = image.pixels().iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
@@ -39,6 +42,16 @@ fn compare(
         }
     }
     (worst, files.len())
+}
+
+#[test]
+fn orientation_is_found_in_both_formats() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let read = |name| std::fs::read(folder.join(name)).unwrap();
+    assert_eq!(png::header(&read("png/exif.png")).unwrap().orientation, 6);
+    assert_eq!(webp::header(&read("webp/exif.webp")).unwrap().orientation, 6);
+    assert_eq!(png::header(&read("png/rgb8.png")).unwrap().orientation, 1);
+    assert_eq!(webp::header(&read("webp/lossy_alpha.webp")).unwrap().orientation, 1);
 }
 
 #[test]

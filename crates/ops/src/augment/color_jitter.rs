@@ -46,13 +46,6 @@ impl ColorJitter {
         let changes = [brightness, contrast, saturation, hue];
         order.map(|property| changes[property])
     }
-
-    /// Draws, then changes the image.
-    pub(crate) fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
-        for change in self.draw(rng).into_iter().flatten() {
-            change.apply(image);
-        }
-    }
 }
 
 impl Change {
@@ -125,14 +118,19 @@ mod tests {
         let none = ColorJitter { brightness: 0.0, contrast: 0.0, saturation: 0.0, hue: 0.0 };
         assert!(draws(none, 50).all(|drawn| drawn == [None; 4]));
         let only = ColorJitter { contrast: 0.3, ..none };
-        assert!(draws(only, 50).all(|d| matches!(d.iter().flatten().collect::<Vec<_>>()[..], [Change::Contrast(_)])));
+        assert!(
+            draws(only, 50)
+                .all(|d| matches!(d.iter().flatten().collect::<Vec<_>>()[..], [Change::Contrast(_)]))
+        );
     }
 
     #[test]
     fn the_same_sample_changes_the_same_way_and_another_does_not() {
         let run = |sample| {
             let mut image = Image::from_pixels(2, 1, 3, vec![10, 200, 90, 250, 3, 77]).unwrap();
-            JITTER.apply(&mut image.as_mut(), &mut Rng::for_op(5, 1, SampleId(sample), 2));
+            for change in JITTER.draw(&mut Rng::for_op(5, 1, SampleId(sample), 2)).into_iter().flatten() {
+                change.apply(&mut image.as_mut());
+            }
             image
         };
         assert_eq!(run(7), run(7));

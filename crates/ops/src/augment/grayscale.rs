@@ -16,12 +16,12 @@ pub(crate) struct Grayscale {
 
 impl Grayscale {
     /// Whether this sample loses its color.
-    pub(crate) fn draw(&self, rng: &mut Rng) -> bool {
+    pub(crate) fn draw(self, rng: &mut Rng) -> bool {
         rng.chance(self.p)
     }
 
     /// Draws, then changes the image.
-    pub(crate) fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) {
+    pub(crate) fn apply(self, image: &mut ImageMut<'_>, rng: &mut Rng) {
         if self.draw(rng) {
             match image.channels {
                 3 => take_color_away::<3>(image.pixels),

@@ -17,7 +17,9 @@ pub(crate) fn affine(mean: &[f64], std: &[f64], channels: usize) -> Result<Affin
         affine.bias[channel] = (-mean / std) as f32;
         let largest = 255.0 * affine.scale[channel] + affine.bias[channel];
         if std <= 0.0 || !affine.scale[channel].is_finite() || !largest.is_finite() {
-            let message = format!("normalize channel {channel} by mean {mean} and std {std}: no finite number comes out");
+            let message = format!(
+                "normalize channel {channel} by mean {mean} and std {std}: no finite number comes out"
+            );
             return Err(Error::invalid_config(message));
         }
     }

@@ -61,7 +61,8 @@ mod tests {
     use super::*;
     use forebay_core::SampleId;
 
-    const ERASING: RandomErasing = RandomErasing { p: 1.0, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: 0.0 };
+    const ERASING: RandomErasing =
+        RandomErasing { p: 1.0, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: 0.0 };
 
     fn draws(erasing: RandomErasing, width: u32, height: u32) -> Vec<Option<Rect>> {
         (0..20_000).map(|s| erasing.draw(width, height, &mut Rng::for_op(9, 0, SampleId(s), 3))).collect()

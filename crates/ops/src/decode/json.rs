@@ -15,7 +15,8 @@ pub fn decode(payload: &[u8]) -> Result<&str> {
     if depth(payload) > MAX_DEPTH {
         return Err(Error::unsupported(format!("decode json: nested deeper than {MAX_DEPTH} levels")));
     }
-    serde_json::from_str::<IgnoredAny>(text).map_err(|cause| Error::corrupt("decode json").with_source(cause))?;
+    serde_json::from_str::<IgnoredAny>(text)
+        .map_err(|cause| Error::corrupt("decode json").with_source(cause))?;
     Ok(text)
 }
 
@@ -55,7 +56,9 @@ mod tests {
 
     #[test]
     fn documents_come_back_as_they_are() {
-        for text in ["{}", " [1, 2.5e3, null, true] ", r#"{"a\"[[[": "\u00e9", "b": {"c": []}}"#, "\"ü\"", "3"] {
+        for text in
+            ["{}", " [1, 2.5e3, null, true] ", r#"{"a\"[[[": "\u00e9", "b": {"c": []}}"#, "\"ü\"", "3"]
+        {
             assert_eq!(decode(text.as_bytes()).unwrap(), text);
         }
     }

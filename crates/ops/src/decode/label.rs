@@ -7,7 +7,13 @@ use half::{bf16, f16};
 /// The integer, with ASCII white space around it allowed and an optional sign.
 pub fn decode(payload: &[u8]) -> Result<i64> {
     let digits = payload.trim_ascii();
-    let shown = || format!("{}{}", digits[..digits.len().min(32)].escape_ascii(), if digits.len() > 32 { ".." } else { "" });
+    let shown = || {
+        format!(
+            "{}{}",
+            digits[..digits.len().min(32)].escape_ascii(),
+            if digits.len() > 32 { ".." } else { "" }
+        )
+    };
     let text = std::str::from_utf8(digits).map_err(|_| refused(&shown(), "it is not text"))?;
     text.parse().map_err(|cause: std::num::ParseIntError| refused(&shown(), &cause.to_string()))
 }
@@ -17,27 +23,34 @@ pub fn decode(payload: &[u8]) -> Result<i64> {
 /// # Panics
 /// When `row` is not one element long.
 pub fn write(label: i64, dtype: Dtype, row: &mut [u8]) -> Result<()> {
-    // Floats take every label up to their whole-number range; beyond it, neighbors would become one class.
-    let whole = |limit: u32| (label.unsigned_abs() <= 1 << limit).then_some(label);
+    // Floats take labels up to their whole-number range; beyond it, neighbors would become one class.
+    let whole = |digits: u32| (label.unsigned_abs() <= 1 << digits).then_some(label as f64);
     let written = match dtype {
-        Dtype::Bool => (0..=1).contains(&label).then(|| row.copy_from_slice(&[label as u8])),
-        Dtype::U8 => u8::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
-        Dtype::U16 => u16::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
-        Dtype::U32 => u32::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
-        Dtype::U64 => u64::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
-        Dtype::I8 => i8::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
-        Dtype::I16 => i16::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
-        Dtype::I32 => i32::try_from(label).ok().map(|v| row.copy_from_slice(&v.to_ne_bytes())),
-        Dtype::I64 => Some(row.copy_from_slice(&label.to_ne_bytes())),
-        Dtype::F16 => whole(11).map(|v| row.copy_from_slice(&f16::from_f64(v as f64).to_ne_bytes())),
-        Dtype::Bf16 => whole(8).map(|v| row.copy_from_slice(&bf16::from_f64(v as f64).to_ne_bytes())),
-        Dtype::F32 => whole(24).map(|v| row.copy_from_slice(&(v as f32).to_ne_bytes())),
-        Dtype::F64 => whole(53).map(|v| row.copy_from_slice(&(v as f64).to_ne_bytes())),
+        Dtype::Bool => (0..=1).contains(&label).then(|| put(row, [label as u8])),
+        Dtype::U8 => u8::try_from(label).ok().map(|value| put(row, value.to_ne_bytes())),
+        Dtype::U16 => u16::try_from(label).ok().map(|value| put(row, value.to_ne_bytes())),
+        Dtype::U32 => u32::try_from(label).ok().map(|value| put(row, value.to_ne_bytes())),
+        Dtype::U64 => u64::try_from(label).ok().map(|value| put(row, value.to_ne_bytes())),
+        Dtype::I8 => i8::try_from(label).ok().map(|value| put(row, value.to_ne_bytes())),
+        Dtype::I16 => i16::try_from(label).ok().map(|value| put(row, value.to_ne_bytes())),
+        Dtype::I32 => i32::try_from(label).ok().map(|value| put(row, value.to_ne_bytes())),
+        Dtype::I64 => {
+            put(row, label.to_ne_bytes());
+            return Ok(());
+        }
+        Dtype::F16 => whole(11).map(|value| put(row, f16::from_f64(value).to_ne_bytes())),
+        Dtype::Bf16 => whole(8).map(|value| put(row, bf16::from_f64(value).to_ne_bytes())),
+        Dtype::F32 => whole(24).map(|value| put(row, (value as f32).to_ne_bytes())),
+        Dtype::F64 => whole(53).map(|value| put(row, value.to_ne_bytes())),
     };
     written.ok_or_else(|| {
         Error::corrupt(format!("write label {label} as {}: it does not fit", dtype.name()))
             .with_hint("ask for a larger `dtype` of the label")
     })
+}
+
+fn put<const N: usize>(row: &mut [u8], value: [u8; N]) {
+    row.copy_from_slice(&value);
 }
 
 fn refused(shown: &str, why: &str) -> Error {

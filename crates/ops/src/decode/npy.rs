@@ -19,7 +19,8 @@ const HEADER_MAX_BYTES: usize = 10_000;
 const MAX_AXES: usize = 64;
 
 // Elements are handed over as they are stored.
-const _: () = assert!(cfg!(target_endian = "little"), "arrays would have to be turned on a big-endian machine");
+const _: () =
+    assert!(cfg!(target_endian = "little"), "arrays would have to be turned on a big-endian machine");
 
 /// An array inside a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +85,8 @@ pub fn parse(bytes: &[u8]) -> Result<Array> {
 
 /// The header's text, and where the elements begin.
 fn header_text(bytes: &[u8]) -> Result<(&str, usize)> {
-    let cut_off = || Error::corrupt(format!("decode npy: cut off after {} bytes, inside the header", bytes.len()));
+    let cut_off =
+        || Error::corrupt(format!("decode npy: cut off after {} bytes, inside the header", bytes.len()));
     let Some(rest) = bytes.strip_prefix(SIGNATURE) else {
         return Err(Error::corrupt("decode npy: the signature is missing"));
     };
@@ -99,7 +101,8 @@ fn header_text(bytes: &[u8]) -> Result<(&str, usize)> {
             (u32::from_le_bytes(*len) as usize, rest)
         }
         _ => {
-            let message = format!("decode npy: format version {major}.{minor}, only 1.0, 2.0 and 3.0 are known");
+            let message =
+                format!("decode npy: format version {major}.{minor}, only 1.0, 2.0 and 3.0 are known");
             return Err(Error::unsupported(message));
         }
     };
@@ -129,8 +132,10 @@ fn dtype(descr: &str) -> Result<Dtype> {
         "f4" => Dtype::F32,
         "f8" => Dtype::F64,
         _ if kind.starts_with('O') => {
-            return Err(Error::unsupported("decode npy: the array holds Python objects, which are stored as a pickle")
-                .with_hint("pickles can run any code: store numbers, or json, instead"));
+            return Err(Error::unsupported(
+                "decode npy: the array holds Python objects, which are stored as a pickle",
+            )
+            .with_hint("pickles can run any code: store numbers, or json, instead"));
         }
         _ => {
             return Err(Error::unsupported(format!("decode npy: element type `{descr}`"))
@@ -139,8 +144,7 @@ fn dtype(descr: &str) -> Result<Dtype> {
     };
     match order {
         "<" => Ok(dtype),
-        "|" if dtype.size() == 1 => Ok(dtype),
-        ">" if dtype.size() == 1 => Ok(dtype),
+        "|" | ">" if dtype.size() == 1 => Ok(dtype),
         ">" => Err(Error::unsupported(format!("decode npy: element type `{descr}` is big endian"))
             .with_hint("store it in little endian: `array.astype(array.dtype.newbyteorder(\"<\"))`")),
         _ => Err(Error::corrupt(format!("decode npy: element type `{descr}` has no byte order"))),

@@ -56,7 +56,9 @@ fn all_three_versions_and_odd_shapes_are_read() {
     for version in 1..=3 {
         assert_eq!(parse(&file(version, header, &[0; 20])).unwrap().spec.shape, [5]);
     }
-    for (shape, expected) in [("()", vec![]), ("(5,)", vec![5]), ("(1, 5)", vec![1, 5]), ("(0, 9)", vec![0, 9])] {
+    for (shape, expected) in
+        [("()", vec![]), ("(5,)", vec![5]), ("(1, 5)", vec![1, 5]), ("(0, 9)", vec![0, 9])]
+    {
         assert_eq!(parse(&plain("<f4", shape, 20)).unwrap().spec.shape, expected, "{shape}");
     }
     assert_eq!(parse(&plain("<i8", "(2L, 1L)", 16)).unwrap().spec.shape, [2, 1], "as Python 2 wrote it");
@@ -107,7 +109,9 @@ fn what_would_need_a_copy_or_a_pickle_is_unsupported_with_a_way_out() {
 
 #[test]
 fn p079_sizes_that_do_not_fit_in_memory_are_refused_without_wrapping() {
-    for shape in ["(18446744073709551615,)", "(4294967296, 4294967296)", "(99999999999999999999999,)", "(-1,)"] {
+    for shape in
+        ["(18446744073709551615,)", "(4294967296, 4294967296)", "(99999999999999999999999,)", "(-1,)"]
+    {
         assert_eq!(kind(&plain("<f8", shape, 64)), ErrorKind::Corrupt, "{shape}");
     }
     assert_eq!(kind(&plain("<f8", "(18446744073709551615, 9, 0)", 64)), ErrorKind::Corrupt);

@@ -8,7 +8,7 @@
 //! Bytes are hostile. Size limits hold before any allocation, and an image whose data could not hold its pixels
 //! even at deflate's best ratio is refused, so memory stays in proportion to the payload.
 
-use super::Header;
+use super::{Header, exif};
 use crate::image::Image;
 use crate::kernels::channels;
 use forebay_core::recipe::ImageMode;
@@ -25,9 +25,11 @@ const ANCILLARY_BYTES: usize = 8 << 20;
 /// No deflate stream expands by more; 258 bytes in two bits.
 const DEFLATE_MAX_RATIO: u64 = 1032;
 
-/// Width and height, from the first chunk.
+/// Width and height from the first chunk, orientation from the EXIF chunk wherever it is.
 pub fn header(payload: &[u8]) -> Result<Header> {
-    ihdr(payload).map(|ihdr| ihdr.size)
+    let Ihdr { size, .. } = ihdr(payload)?;
+    let orientation = exif(payload).map_or(1, exif::tiff_orientation);
+    Ok(Header { orientation, ..size })
 }
 
 /// Decodes into `into` with the channels of `mode`. The caller has checked the size against its limit of pixels.
@@ -41,7 +43,10 @@ pub fn decode(payload: &[u8], mode: ImageMode, into: &mut Image) -> Result<()> {
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(fault)?;
     let (color, depth) = reader.output_color_type();
-    debug_assert!(depth == BitDepth::Eight && color != ColorType::Indexed, "both transformations see to that");
+    debug_assert!(
+        depth == BitDepth::Eight && color != ColorType::Indexed,
+        "both transformations see to that"
+    );
 
     // Pixels are decoded where they will stay, and widened or narrowed there.
     let (stored, wanted) = (color.samples(), mode.channels());
@@ -64,7 +69,9 @@ fn check_ratio(ihdr: &Ihdr, payload_bytes: usize) -> Result<()> {
     if pixels == 0 {
         return Err(Error::corrupt(format!("decode png: the size is {width}x{height}")));
     }
-    if (pixels / 8).saturating_mul(ihdr.bits_per_pixel) > (payload_bytes as u64).saturating_mul(DEFLATE_MAX_RATIO) {
+    if (pixels / 8).saturating_mul(ihdr.bits_per_pixel)
+        > (payload_bytes as u64).saturating_mul(DEFLATE_MAX_RATIO)
+    {
         return Err(Error::corrupt(format!(
             "decode png of {width}x{height}: {payload_bytes} bytes cannot hold so many pixels"
         )));
@@ -83,7 +90,10 @@ fn ihdr(payload: &[u8]) -> Result<Ihdr> {
         return Err(Error::corrupt("decode png: the signature is missing"));
     };
     let (Some(chunk), Some(body)) = (rest.get(..8), rest.get(8..21)) else {
-        return Err(Error::corrupt(format!("decode png: cut off after {} bytes, inside the header", payload.len())));
+        return Err(Error::corrupt(format!(
+            "decode png: cut off after {} bytes, inside the header",
+            payload.len()
+        )));
     };
     if chunk != b"\0\0\0\x0dIHDR" {
         return Err(Error::corrupt("decode png: the first chunk is not a header of 13 bytes"));
@@ -102,12 +112,28 @@ fn ihdr(payload: &[u8]) -> Result<Ihdr> {
     })
 }
 
+/// The body of the EXIF chunk. Chunks are stepped over by their length; their checksums are the decoder's business.
+fn exif(payload: &[u8]) -> Option<&[u8]> {
+    let mut rest = payload.get(SIGNATURE.len()..)?;
+    loop {
+        let (len, tail) = rest.split_first_chunk::<4>()?;
+        let (id, tail) = tail.split_first_chunk::<4>()?;
+        let (body, tail) = tail.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+        if id == b"eXIf" {
+            return Some(body);
+        }
+        rest = tail.get(4..)?;
+    }
+}
+
 fn fault(cause: DecodingError) -> Error {
     match cause {
         DecodingError::LimitsExceeded => {
             Error::exhausted(format!("decode png: its chunks take more than {ANCILLARY_BYTES} bytes"))
         }
         DecodingError::Parameter(_) => Error::internal("decode png").with_source(cause),
-        DecodingError::IoError(_) | DecodingError::Format(_) => Error::corrupt("decode png").with_source(cause),
+        DecodingError::IoError(_) | DecodingError::Format(_) => {
+            Error::corrupt("decode png").with_source(cause)
+        }
     }
 }

@@ -5,7 +5,8 @@ use forebay_core::{Error, Result};
 /// The bytes as text, or where they stop being UTF-8.
 pub fn decode(payload: &[u8]) -> Result<&str> {
     std::str::from_utf8(payload).map_err(|cause| {
-        let message = format!("decode text: not UTF-8 from byte {} of {} on", cause.valid_up_to(), payload.len());
+        let message =
+            format!("decode text: not UTF-8 from byte {} of {} on", cause.valid_up_to(), payload.len());
         Error::corrupt(message).with_hint("take the field as bytes to deliver it undecoded")
     })
 }

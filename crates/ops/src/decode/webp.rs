@@ -7,7 +7,7 @@
 //! The container is walked here first and all of them must agree and stay below the limit, because the decoder
 //! believes the bitstream when it takes memory.
 
-use super::Header;
+use super::{Header, exif};
 use crate::image::Image;
 use crate::kernels::channels;
 use forebay_core::recipe::ImageMode;
@@ -23,7 +23,7 @@ pub fn has_signature(payload: &[u8]) -> bool {
     payload.starts_with(b"RIFF") && payload.get(8..12) == Some(b"WEBP")
 }
 
-/// Width and height of the canvas, after checking that the bitstream says the same.
+/// Width and height of the canvas, after checking that the bitstream says the same, and orientation.
 pub fn header(payload: &[u8]) -> Result<Header> {
     if !has_signature(payload) {
         return Err(Error::corrupt("decode webp: the signature is missing"));
@@ -33,6 +33,38 @@ pub fn header(payload: &[u8]) -> Result<Header> {
     if &first.id != b"VP8X" {
         return bitstream_size(first);
     }
+    let exif = chunks.clone().find(|chunk| &chunk.id == b"EXIF").map(|chunk| chunk.body);
+    // Some writers keep the prefix that only JPEG needs.
+    let exif = exif.map(|body| body.strip_prefix(b"Exif\0\0").unwrap_or(body));
+    Ok(Header { orientation: exif.map_or(1, exif::tiff_orientation), ..extended_size(first, chunks)? })
+}
+
+/// Decodes into `into` with the channels of `mode`. The caller has checked the size against its limit of pixels.
+pub fn decode(payload: &[u8], mode: ImageMode, into: &mut Image) -> Result<()> {
+    let size = header(payload)?;
+    let Header { width, height, .. } = size;
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels == 0 || pixels > CANVAS_MAX_PIXELS {
+        return Err(Error::unsupported(format!(
+            "decode webp of {width}x{height}: 1 to {CANVAS_MAX_PIXELS} pixels"
+        )));
+    }
+    let mut decoder = WebPDecoder::new(Cursor::new(payload)).map_err(fault)?;
+    if decoder.dimensions() != (width, height) {
+        let (width, height) = decoder.dimensions();
+        return Err(disagree(size, size_of(width, height)));
+    }
+    // Pixels are decoded where they will stay, and widened or narrowed there.
+    let (stored, wanted) = (if decoder.has_alpha() { 4 } else { 3 }, mode.channels());
+    into.reshape(width, height, stored.max(wanted));
+    let target = &mut into.pixels_mut()[..pixels as usize * stored];
+    decoder.read_image(target).map_err(fault)?;
+    channels::convert(into, stored, wanted);
+    Ok(())
+}
+
+/// Size of the canvas of an extended file.
+fn extended_size(first: Chunk<'_>, chunks: Chunks<'_>) -> Result<Header> {
     let body: &[u8; 10] = first.body.first_chunk().ok_or_else(|| cut_off("inside the extended header"))?;
     let canvas = size_of(1 + le24(&body[4..7]), 1 + le24(&body[7..10]));
     let animated = body[0] & 0b10 != 0;
@@ -47,28 +79,6 @@ pub fn header(payload: &[u8]) -> Result<Header> {
         }
     }
     Err(Error::corrupt("decode webp: there is no image in the file"))
-}
-
-/// Decodes into `into` with the channels of `mode`. The caller has checked the size against its limit of pixels.
-pub fn decode(payload: &[u8], mode: ImageMode, into: &mut Image) -> Result<()> {
-    let size = header(payload)?;
-    let Header { width, height, .. } = size;
-    let pixels = u64::from(width) * u64::from(height);
-    if pixels == 0 || pixels > CANVAS_MAX_PIXELS {
-        return Err(Error::unsupported(format!("decode webp of {width}x{height}: 1 to {CANVAS_MAX_PIXELS} pixels")));
-    }
-    let mut decoder = WebPDecoder::new(Cursor::new(payload)).map_err(fault)?;
-    if decoder.dimensions() != (width, height) {
-        let (width, height) = decoder.dimensions();
-        return Err(disagree(size, size_of(width, height)));
-    }
-    // Pixels are decoded where they will stay, and widened or narrowed there.
-    let (stored, wanted) = (if decoder.has_alpha() { 4 } else { 3 }, mode.channels());
-    into.reshape(width, height, stored.max(wanted));
-    let target = &mut into.pixels_mut()[..pixels as usize * stored];
-    decoder.read_image(target).map_err(fault)?;
-    channels::convert(into, stored, wanted);
-    Ok(())
 }
 
 /// Checks the first frame of an animation: inside the canvas, and its bitstream of the frame's size.
@@ -114,6 +124,7 @@ struct Chunk<'a> {
 }
 
 /// The chunks of a RIFF list. A last chunk that is cut off is given as far as it goes.
+#[derive(Clone)]
 struct Chunks<'a> {
     rest: &'a [u8],
 }

@@ -38,7 +38,11 @@ pub(crate) fn convert(image: &mut Image, from: usize, to: usize) {
 
 /// From the front, so that what is written has been read.
 #[inline]
-fn narrow<const N: usize, const M: usize>(pixels: &mut [u8], count: usize, pixel: impl Fn([u8; N]) -> [u8; M]) {
+fn narrow<const N: usize, const M: usize>(
+    pixels: &mut [u8],
+    count: usize,
+    pixel: impl Fn([u8; N]) -> [u8; M],
+) {
     for at in 0..count {
         move_one(pixels, at, &pixel);
     }
@@ -46,14 +50,22 @@ fn narrow<const N: usize, const M: usize>(pixels: &mut [u8], count: usize, pixel
 
 /// From the back, for the same reason.
 #[inline]
-fn widen<const N: usize, const M: usize>(pixels: &mut [u8], count: usize, pixel: impl Fn([u8; N]) -> [u8; M]) {
+fn widen<const N: usize, const M: usize>(
+    pixels: &mut [u8],
+    count: usize,
+    pixel: impl Fn([u8; N]) -> [u8; M],
+) {
     for at in (0..count).rev() {
         move_one(pixels, at, &pixel);
     }
 }
 
-#[inline(always)]
-fn move_one<const N: usize, const M: usize>(pixels: &mut [u8], at: usize, pixel: &impl Fn([u8; N]) -> [u8; M]) {
+#[inline]
+fn move_one<const N: usize, const M: usize>(
+    pixels: &mut [u8],
+    at: usize,
+    pixel: &impl Fn([u8; N]) -> [u8; M],
+) {
     let mut from = [0; N];
     from.copy_from_slice(&pixels[at * N..][..N]);
     pixels[at * M..][..M].copy_from_slice(&pixel(from));

@@ -28,12 +28,7 @@ pub(crate) fn contrast(image: &mut ImageMut<'_>, factor: f64) {
     if count == 0 {
         return;
     }
-    let sum = match image.channels {
-        3 => gray_sum::<3>(image.pixels),
-        4 => gray_sum::<4>(image.pixels),
-        _ => image.pixels.iter().map(|gray| u64::from(*gray)).sum(),
-    };
-    let gray = (sum as f64 / count as f64) as f32;
+    let gray = (gray_sum(image.pixels, image.channels) as f64 / count as f64) as f32;
     let (keep, add) = (factor as f32, gray * (1.0 - factor) as f32);
     map_levels(image, |level| level * keep + add);
 }
@@ -56,38 +51,56 @@ fn map_levels(image: &mut ImageMut<'_>, level: impl Fn(f32) -> f32) {
     let map = |value: &mut u8| *value = table[usize::from(*value)];
     if image.channels == 4 {
         let (pixels, _) = image.pixels.as_chunks_mut::<4>();
-        pixels.iter_mut().for_each(|pixel| pixel[..3].iter_mut().for_each(map));
+        for pixel in pixels {
+            pixel[..3].iter_mut().for_each(map);
+        }
     } else {
         image.pixels.iter_mut().for_each(map);
     }
 }
 
-/// A level from a number: into `0..=255`, then towards zero.
+/// A level from a number: into `0..=255`, then towards zero. The same as `value as u8`, in steps that vectors have.
 #[inline(always)]
 fn cut(value: f32) -> u8 {
-    value as u8
+    /// Where the last bit of a float is one.
+    const ONES: f32 = 8_388_608.0;
+    (value.clamp(0.0, 255.0).floor() + ONES).to_bits() as u8
 }
 
 #[inline(always)]
 fn gray(red: f32, green: f32, blue: f32) -> f32 {
-    // Never negative, so cutting is the floor that torchvision takes.
-    (red * GRAY[0] + green * GRAY[1] + blue * GRAY[2]) as i32 as f32
+    (red * GRAY[0] + green * GRAY[1] + blue * GRAY[2]).floor()
 }
 
-#[inline]
-fn gray_sum<const C: usize>(pixels: &[u8]) -> u64 {
+/// Sum of the grays of all pixels.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "x86_64+sse4.1"))]
+fn gray_sum(pixels: &[u8], channels: usize) -> u64 {
+    match channels {
+        3 => gray_sum_of::<3>(pixels),
+        4 => gray_sum_of::<4>(pixels),
+        _ => pixels.iter().map(|gray| u64::from(*gray)).sum(),
+    }
+}
+
+#[inline(always)]
+fn gray_sum_of<const C: usize>(pixels: &[u8]) -> u64 {
     let (pixels, _) = pixels.as_chunks::<C>();
-    pixels
-        .chunks(1 << 16)
-        .map(|part| {
-            // 2^16 levels of at most 255 fit in 32 bits, which vectors add twice as fast.
-            let sum: u32 = part.iter().map(|p| gray(p[0].into(), p[1].into(), p[2].into()) as u32).sum();
-            u64::from(sum)
-        })
-        .sum()
+    let mut total = 0;
+    // 2^16 grays of at most 255 fit in 32 bits, of which vectors hold twice as many.
+    for stretch in pixels.chunks(BLOCK << 16) {
+        let mut sums = [0u32; BLOCK];
+        for part in stretch.chunks(BLOCK) {
+            let [red, green, blue] = colors(part);
+            for (at, sum) in sums.iter_mut().enumerate() {
+                *sum += u32::from(cut(gray(red[at], green[at], blue[at])));
+            }
+        }
+        total += sums.iter().map(|sum| u64::from(*sum)).sum::<u64>();
+    }
+    total
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+f16c", "x86_64+avx2+f16c", "x86_64+sse4.1"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "x86_64+sse4.1"))]
 fn saturate(pixels: &mut [u8], channels: usize, keep: f32, add: f32) {
     let pixel = |red: f32, green: f32, blue: f32| {
         let gray = gray(red, green, blue) * add;
@@ -100,7 +113,7 @@ fn saturate(pixels: &mut [u8], channels: usize, keep: f32, add: f32) {
     }
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+f16c", "x86_64+avx2+f16c", "x86_64+sse4.1"))]
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "x86_64+sse4.1"))]
 fn turn_hue(pixels: &mut [u8], channels: usize, turn: f32) {
     let pixel = |red, green, blue| turned(red, green, blue, turn);
     match channels {
@@ -129,37 +142,43 @@ fn turned(red: f32, green: f32, blue: f32, turn: f32) -> [f32; 3] {
     };
     let turns = sixths * (1.0 / 6.0) + 1.0 + turn;
     // Both the hue and the turn are within a turn of zero, so the sum is positive.
-    let hue = turns - turns as i32 as f32;
-    let sixth = hue * 6.0;
-    let whole = sixth as i32;
-    let part = sixth - whole as f32;
-
-    let p = value * (1.0 - saturation);
-    let q = value * (1.0 - saturation * part);
-    let t = value * (saturation * part + (1.0 - saturation));
-    // The sixth can round up to 6.0, which is the beginning of the circle again.
-    let whole = if whole == 6 { 0 } else { whole };
-    let pick = |at: [f32; 6]| {
-        let low = if whole == 0 { at[0] } else if whole == 1 { at[1] } else { at[2] };
-        let high = if whole == 3 { at[3] } else if whole == 4 { at[4] } else { at[5] };
-        (if whole < 3 { low } else { high }) * LEVELS
+    let sixth = (turns - turns.floor()) * 6.0;
+    // Each channel is at full value for two sixths, rises or falls for one, and is at its least for two.
+    let channel = |start: f32| {
+        let place = start + sixth;
+        let place = place - (place * (1.0 / 6.0)).floor() * 6.0;
+        value - value * saturation * place.min(4.0 - place).clamp(0.0, 1.0)
     };
-    [pick([value, q, p, p, t, value]), pick([t, value, value, q, p, p]), pick([p, p, t, value, value, q])]
+    [channel(5.0) * LEVELS, channel(3.0) * LEVELS, channel(1.0) * LEVELS]
 }
 
-/// Replaces the color of every pixel, a block at a time with one array per channel.
+/// Replaces the color of every pixel, a block at a time.
 #[inline(always)]
 fn each_color<const C: usize>(pixels: &mut [u8], pixel: impl Fn(f32, f32, f32) -> [f32; 3]) {
     let (pixels, _) = pixels.as_chunks_mut::<C>();
     for part in pixels.chunks_mut(BLOCK) {
-        let mut block = [[0u8; C]; BLOCK];
-        block[..part.len()].copy_from_slice(part);
-        for color in &mut block {
-            let [r, g, b] = pixel(color[0].into(), color[1].into(), color[2].into());
-            (color[0], color[1], color[2]) = (cut(r), cut(g), cut(b));
+        let [red, green, blue] = colors(part);
+        let mut made = [[0u8; BLOCK]; 3];
+        for at in 0..BLOCK {
+            let color = pixel(red[at], green[at], blue[at]);
+            for channel in 0..3 {
+                made[channel][at] = cut(color[channel]);
+            }
         }
-        part.copy_from_slice(&block[..part.len()]);
+        for (at, pixel) in part.iter_mut().enumerate() {
+            for channel in 0..3 {
+                pixel[channel] = made[channel][at];
+            }
+        }
     }
+}
+
+/// The colors of up to a block of pixels, one array per channel; black where there is no pixel.
+#[inline(always)]
+fn colors<const C: usize>(part: &[[u8; C]]) -> [[f32; BLOCK]; 3] {
+    let mut block = [[0u8; C]; BLOCK];
+    block[..part.len()].copy_from_slice(part);
+    std::array::from_fn(|channel| std::array::from_fn(|at| f32::from(block[at][channel])))
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
 //! Loops over pixels, apart from the ops that decide their parameters.
+#![expect(
+    clippy::inline_always,
+    reason = "the parts of a loop must be inlined into each version of it that `multiversion` compiles"
+)]
 
 pub(crate) mod channels;
 pub(crate) mod color;

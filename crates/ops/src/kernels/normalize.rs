@@ -12,7 +12,6 @@ use crate::image::ImageRef;
 use forebay_core::tensor::{Dtype, Layout};
 use forebay_core::{Error, Result};
 use half::f16;
-use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 
 /// Pixels of a block: enough to fill the widest vectors, small enough to stay in registers and the nearest cache.
@@ -44,8 +43,10 @@ impl Finish {
     /// A pass that writes `dtype` in `layout`, after `affine` when it is given.
     pub(crate) fn new(dtype: Dtype, layout: Layout, affine: Option<Affine>) -> Result<Self> {
         match (dtype, affine) {
-            (Dtype::U8, Some(_)) => Err(Error::invalid_config("write normalized values as u8: they lie around zero")
-                .with_hint("ask for f32, f16 or bf16, or leave `normalize` to the device")),
+            (Dtype::U8, Some(_)) => {
+                Err(Error::invalid_config("write normalized values as u8: they lie around zero")
+                    .with_hint("ask for f32, f16 or bf16, or leave `normalize` to the device"))
+            }
             (Dtype::U8 | Dtype::F16 | Dtype::Bf16 | Dtype::F32, _) => {
                 Ok(Self { dtype, layout, affine: affine.unwrap_or(Affine::IDENTITY) })
             }
@@ -64,14 +65,19 @@ impl Finish {
     /// # Panics
     /// When `row` is not [`Finish::row_bytes`] long.
     pub(crate) fn run(&self, image: ImageRef<'_>, mirror: bool, row: &mut [u8]) {
-        assert_eq!(row.len(), self.row_bytes(image.width, image.height, image.channels), "row of the image's size");
+        assert_eq!(
+            row.len(),
+            self.row_bytes(image.width, image.height, image.channels),
+            "row of the image's size"
+        );
         if row.is_empty() {
             return;
         }
         if (self.dtype, self.layout, mirror) == (Dtype::U8, Layout::Hwc, false) {
             return row.copy_from_slice(image.pixels);
         }
-        let mut job = Job { line: image.width as usize, mirror, finish: *self };
+        let pattern = Pattern::new(self.affine, image.channels);
+        let mut job = Job { line: image.width as usize, mirror, finish: *self, pattern };
         if !mirror {
             // Nothing depends on where a line ends, so the image is one long line and has only one odd block.
             job.line *= image.height as usize;
@@ -85,9 +91,25 @@ struct Job {
     line: usize,
     mirror: bool,
     finish: Finish,
+    pattern: Pattern,
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+f16c", "x86_64+avx2+f16c", "x86_64+sse4.1"))]
+/// The arithmetic of interleaved channels, value by value: part `n` of a block is its values from `n * BLOCK` on.
+struct Pattern {
+    scale: [[f32; BLOCK]; 4],
+    bias: [[f32; BLOCK]; 4],
+}
+
+impl Pattern {
+    fn new(affine: Affine, channels: usize) -> Self {
+        let spread = |values: [f32; 4]| {
+            std::array::from_fn(|part| std::array::from_fn(|index| values[(part * BLOCK + index) % channels]))
+        };
+        Self { scale: spread(affine.scale), bias: spread(affine.bias) }
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "x86_64+sse4.1"))]
 fn run(job: &Job, pixels: &[u8], channels: usize, row: &mut [u8]) {
     match channels {
         1 => by_dtype::<1>(job, pixels, row),
@@ -127,7 +149,9 @@ fn by_layout<const C: usize, E: Element>(job: &Job, pixels: &[u8], row: &mut [u8
             let at = (number * job.line + start) * E::BYTES;
             match job.finish.layout {
                 Layout::Chw => planes::<C, E>(&job.finish.affine, &block, len, &mut row[at..], plane),
-                Layout::Hwc => interleaved::<C, E>(&job.finish.affine, &block, len, &mut row[at * C..]),
+                Layout::Hwc => {
+                    interleaved::<C, E>(&job.pattern, &block, &mut row[at * C..][..len * C * E::BYTES]);
+                }
             }
         }
     }
@@ -154,21 +178,10 @@ fn planes<const C: usize, E: Element>(
 
 /// Writes a block as it lies, each channel with its own arithmetic.
 #[inline(always)]
-fn interleaved<const C: usize, E: Element>(
-    affine: &Affine,
-    block: &[[u8; C]; BLOCK],
-    len: usize,
-    row: &mut [u8],
-) {
-    let flat = block.as_flattened();
-    let target = &mut row[..len * C * E::BYTES];
-    let (parts, _) = flat.as_chunks::<BLOCK>();
-    for (part, (values, target)) in parts.iter().zip(target.chunks_mut(BLOCK * E::BYTES)).enumerate() {
-        // The channel of each value repeats every `C` values, also across parts.
-        let channel = |index: usize| (part * BLOCK + index) % C;
-        let scale: [f32; BLOCK] = std::array::from_fn(|index| affine.scale[channel(index)]);
-        let bias: [f32; BLOCK] = std::array::from_fn(|index| affine.bias[channel(index)]);
-        E::write_each(values, &scale, &bias, target);
+fn interleaved<const C: usize, E: Element>(pattern: &Pattern, block: &[[u8; C]; BLOCK], row: &mut [u8]) {
+    let (parts, _) = block.as_flattened().as_chunks::<BLOCK>();
+    for (part, (values, target)) in parts.iter().zip(row.chunks_mut(BLOCK * E::BYTES)).enumerate() {
+        E::write_each(values, &pattern.scale[part], &pattern.bias[part], target);
     }
 }
 
@@ -214,10 +227,8 @@ impl Element for f16 {
 
     #[inline(always)]
     fn store(values: &[f32; BLOCK], target: &mut [u8]) {
-        let mut halves = [f16::ZERO; BLOCK];
-        halves.convert_from_f32_slice(values);
-        for (to, value) in target.chunks_exact_mut(2).zip(halves) {
-            to.copy_from_slice(&value.to_ne_bytes());
+        for (to, value) in target.chunks_exact_mut(2).zip(values) {
+            to.copy_from_slice(&f16_bits(*value).to_ne_bytes());
         }
     }
 }
@@ -255,6 +266,23 @@ impl Element for u8 {
     fn write_each(values: &[u8; BLOCK], _: &[f32; BLOCK], _: &[f32; BLOCK], target: &mut [u8]) {
         target.copy_from_slice(&values[..target.len()]);
     }
+}
+
+/// `f16::from_f32` for numbers that are not NaN, without a branch, so that blocks of them are done at once.
+#[inline(always)]
+fn f16_bits(value: f32) -> u16 {
+    /// The least magnitude that becomes infinite by its exponent alone, and the least that becomes a normal `f16`.
+    const INFINITE: u32 = 0x4780_0000;
+    const NORMAL: u32 = 0x3880_0000;
+    /// Added to a subnormal, it moves the last bit of an `f16` to the last bit of the sum, which is then rounded.
+    const SHIFT: f32 = 0.5;
+    let sign = value.to_bits() & 0x8000_0000;
+    let magnitude = value.to_bits() ^ sign;
+    // Exponents change their bias from 127 to 15; ties go to the even neighbor; a carry is the next exponent.
+    let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
+    let subnormal = (f32::from_bits(magnitude) + SHIFT).to_bits().wrapping_sub(SHIFT.to_bits());
+    let finite = if magnitude < NORMAL { subnormal } else { normal };
+    (if magnitude >= INFINITE { 0x7c00 } else { finite } | sign >> 16) as u16
 }
 
 #[cfg(test)]

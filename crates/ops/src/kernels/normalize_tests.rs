@@ -32,10 +32,12 @@ fn naive(finish: &Finish, image: &Image, mirror: bool) -> Vec<u8> {
 }
 
 fn images() -> impl Strategy<Value = Image> {
-    (1u32..70, 1u32..6, prop::sample::select(vec![1usize, 3, 4])).prop_flat_map(|(width, height, channels)| {
-        prop::collection::vec(any::<u8>(), (width * height) as usize * channels)
-            .prop_map(move |pixels| Image::from_pixels(width, height, channels, pixels).unwrap())
-    })
+    (1u32..70, 1u32..6, prop::sample::select(vec![1usize, 3, 4])).prop_flat_map(
+        |(width, height, channels)| {
+            prop::collection::vec(any::<u8>(), (width * height) as usize * channels)
+                .prop_map(move |pixels| Image::from_pixels(width, height, channels, pixels).unwrap())
+        },
+    )
 }
 
 fn affines() -> impl Strategy<Value = Affine> {
@@ -86,4 +88,28 @@ fn types_that_cannot_hold_the_values_are_refused_when_the_recipe_is_compiled() {
 fn an_empty_image_gives_an_empty_row() {
     let finish = Finish::new(Dtype::F32, Layout::Chw, None).unwrap();
     finish.run(Image::new(0, 5, 3).as_ref(), false, &mut []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+    #[test]
+    fn halves_are_rounded_as_the_half_crate_rounds(bits: u32) {
+        let value = f32::from_bits(bits);
+        prop_assume!(!value.is_nan());
+        prop_assert_eq!(f16_bits(value), f16::from_f32(value).to_bits(), "{}", value);
+    }
+}
+
+#[test]
+fn halves_are_rounded_alike_at_every_border() {
+    // Every half, the middle to its neighbor, and one step of f32 to both sides of each.
+    for half in 0..0x7c00u16 {
+        let (low, high) = (f16::from_bits(half).to_f32(), f16::from_bits(half + 1).to_f32());
+        let middle = if high.is_finite() { f32::midpoint(low, high) } else { 65520.0 };
+        for value in [low, middle].into_iter().flat_map(|v| [v, v.next_up(), v.next_down()]) {
+            for value in [value, -value] {
+                assert_eq!(f16_bits(value), f16::from_f32(value).to_bits(), "{value:e}");
+            }
+        }
+    }
 }

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Fills fuzz/corpus/<target> with the checked-in seeds and with the images and attacks of the ops tests.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+data=../crates/ops/tests/data
+for target in fuzz_targets/*.rs; do
+    target=$(basename "$target" .rs)
+    mkdir -p "corpus/$target"
+    if [ -d "seeds/$target" ]; then
+        cp "seeds/$target"/* "corpus/$target/"
+    fi
+done
+for kind in png webp npy json; do
+    cp "$data/attacks"/*."$kind" "corpus/$kind/"
+done
+cp "$data"/png/*.png corpus/png/
+cp "$data"/webp/*.webp corpus/webp/
+cp "$data"/attacks/*.jpg corpus/jpeg/

@@ -1,0 +1,51 @@
+"""Makes the binary seeds: small JPEGs, EXIF blocks, arrays and tars. Needs numpy and Pillow."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).parent
+y, x = np.mgrid[0:19, 0:21]
+rgb = np.stack([(x * 11 + y * 7 * k) % 256 for k in (1, 2, 3)], -1).astype("u1")
+
+
+def jpeg(name, image, **options):
+    image.save(ROOT / "jpeg" / name, "JPEG", quality=50, **options)
+
+
+def main():
+    color, exif = Image.fromarray(rgb), Image.Exif()
+    exif[0x112] = 6
+    jpeg("420.jpg", color, subsampling="4:2:0")
+    jpeg("422.jpg", color, subsampling="4:2:2")
+    jpeg("444.jpg", color, subsampling="4:4:4")
+    jpeg("progressive.jpg", color, progressive=True)
+    jpeg("gray.jpg", color.convert("L"))
+    jpeg("cmyk.jpg", color.convert("CMYK"))
+    jpeg("restarts.jpg", color, restart_marker_blocks=1)
+    jpeg("exif.jpg", color, exif=exif)
+    tiff = exif.tobytes().removeprefix(b"Exif\0\0")
+    (ROOT / "exif/native").write_bytes(tiff)
+    (ROOT / "exif/big").write_bytes(b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x08\0\0\0\0\0\0")
+    for dtype in ("?", "u1", "<i4", "<f2", "<f8", ">f4"):
+        np.save(ROOT / "npy" / f"{np.dtype(dtype).name}.npy", np.zeros((2, 3), dtype))
+    np.save(ROOT / "npy/scalar.npy", np.float32(3))
+    np.save(ROOT / "npy/fortran.npy", np.zeros((2, 3), "f4", order="F"))
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        path = ROOT / "tar_index" / f"{form}.tar"
+        with tarfile.open(path, "w", format=form) as tar:
+            for name in ("a/0001.jpg", "a/0001.cls", "a/0002.seg.png") + (("x" * 120 + ".txt",) if form else ()):
+                info = tarfile.TarInfo(name)
+                info.size = 3
+                tar.addfile(info, io.BytesIO(b"abc"))
+        # Python pads to a record of 10 KB; two blocks of zeros are enough.
+        path.write_bytes(path.read_bytes().rstrip(b"\0").ljust(1, b"\0"))
+        data = path.read_bytes()
+        path.write_bytes(data + b"\0" * (-len(data) % 512 + 1024))
+
+
+if __name__ == "__main__":
+    main()
