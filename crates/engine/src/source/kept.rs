@@ -8,7 +8,8 @@ use super::locate::shard_name;
 use super::options::{OpenOptions, SourceKind};
 use forebay_core::manifest::Manifest;
 use forebay_core::{ErrorKind, Result};
-use forebay_store::{ByteRange, LocalStore, ObjectMeta, Store};
+use forebay_store::local::map::map_file;
+use forebay_store::{LocalStore, ObjectMeta, Store};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -32,8 +33,8 @@ impl Kept {
     }
 
     /// The manifest kept earlier. A broken one is told about and left out.
-    pub(super) async fn load(&self, notes: &mut Vec<String>) -> Option<Manifest> {
-        let loaded = match self.store.read(&self.key, ByteRange::Full).await {
+    pub(super) fn load(&self, notes: &mut Vec<String>) -> Option<Manifest> {
+        let loaded = match map_file(&self.store.root().join(&self.key)) {
             Ok(bytes) => Manifest::open(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) => Err(error),

@@ -13,6 +13,7 @@ mod labels;
 mod locate;
 mod open;
 mod options;
+mod reading;
 mod shards;
 pub mod synthetic;
 mod table;

@@ -7,9 +7,10 @@ use super::labels::{self, MAX_LABEL_BYTES};
 use super::locate::{self, Item};
 use super::options::{OpenOptions, SourceKind};
 use super::synthetic::{SyntheticSpec, synthetic};
-use super::{blocking, shards, table, tree};
+use super::{blocking, reading, shards, table, tree};
 use forebay_core::manifest::Manifest;
 use forebay_core::{Error, Result};
+use forebay_store::local::map::map_file;
 use forebay_store::{ByteRange, LocalStore, ObjectMeta, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
     if let [Item::Key(key)] = located.items.as_slice()
         && key.strip_suffix(".fbm").is_some()
     {
-        return open_manifest(&located.root, &store, key, url).await;
+        return open_manifest(&located.root, key, url).await;
     }
     let folder = options.manifest_dir.clone().or_else(|| kept::default_folder(options));
     let identity: Vec<String> =
@@ -81,7 +82,7 @@ impl Opening<'_> {
     async fn run(self) -> Result<Dataset> {
         let mut notes = Vec::new();
         let kept = match &self.kept {
-            Some(kept) if !self.options.rebuild => kept.load(&mut notes).await,
+            Some(kept) if !self.options.rebuild => kept.load(&mut notes),
             _ => None,
         };
         if let Some(manifest) = &kept
@@ -112,7 +113,8 @@ impl Opening<'_> {
     }
 
     fn dataset(self, manifest: Manifest, notes: Vec<String>) -> Result<Dataset> {
-        let store = reading_store(&manifest, &self.store);
+        let local = self.root.as_ref().map(|root| reading::local(root, manifest.total_bytes()));
+        let store = reading::expanded(&manifest, local.as_ref().unwrap_or(&self.store));
         Dataset::with_notes(manifest, store, self.url, notes)
     }
 
@@ -212,12 +214,12 @@ struct Found {
 }
 
 /// A manifest file, which knows the folder it was built over.
-async fn open_manifest(root: &Path, store: &Arc<dyn Store>, key: &str, url: String) -> Result<Dataset> {
-    let bytes = store.read(key, ByteRange::Full).await?;
+async fn open_manifest(root: &Path, key: &str, url: String) -> Result<Dataset> {
+    let bytes = map_file(&root.join(key))?;
     let manifest =
         Manifest::open(bytes).map_err(|error| error.while_doing(format_args!("open manifest `{url}`")))?;
     let built_over = manifest.meta().get("root").and_then(|root| root.as_str()).map(PathBuf::from);
-    let data: Arc<dyn Store> = Arc::new(LocalStore::new(built_over.unwrap_or_else(|| root.to_path_buf())));
+    let data = reading::local(built_over.as_deref().unwrap_or(root), manifest.total_bytes());
     // Nobody lists the objects here, so the first and the last stand for all of them.
     for object in [0, manifest.object_count().saturating_sub(1)] {
         let known = manifest.object(object);
@@ -232,18 +234,8 @@ async fn open_manifest(root: &Path, store: &Arc<dyn Store>, key: &str, url: Stri
             .with_hint("build the manifest again"));
         }
     }
-    let store = reading_store(&manifest, &data);
+    let store = reading::expanded(&manifest, &data);
     Dataset::new(manifest, store, url)
-}
-
-/// The store that a dataset reads through: as given, or with compressed shards expanded.
-fn reading_store(manifest: &Manifest, store: &Arc<dyn Store>) -> Arc<dyn Store> {
-    if manifest.meta().get("kind").and_then(|kind| kind.as_str()) != Some(SourceKind::Tar.name()) {
-        return Arc::clone(store);
-    }
-    let keys: Vec<_> =
-        (0..manifest.object_count()).map(|object| manifest.object(object).key.into_owned()).collect();
-    shards::reading_store(store, keys.iter().map(String::as_str))
 }
 
 /// A path as a store over its folder and a key in it.

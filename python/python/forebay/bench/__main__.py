@@ -1,0 +1,5 @@
+"""``python -m forebay.bench``."""
+
+from . import main
+
+raise SystemExit(main())

@@ -1,0 +1,175 @@
+"""Alternating rounds, one fresh process a measurement, and the one shape of the figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, ClassVar
+
+Figures = dict[str, float]
+
+
+class Bench(ABC):
+    """One bench: a made dataset, several subjects that do the same work on it, and bars over the medians."""
+
+    name: ClassVar[str]
+    subjects: ClassVar[tuple[str, ...]]
+    packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy")
+    default_samples: ClassVar[int]
+
+    def __init__(self, *, rounds: int, samples: int | None, only: Sequence[str] | None) -> None:
+        self.rounds = rounds
+        self.samples = samples or self.default_samples
+        self.measured = [s for s in self.subjects if only is None or s in only]
+
+    @abstractmethod
+    def make(self, folder: Path) -> dict[str, Any]:
+        """Makes the data below ``folder``; returns its sizes for the conditions."""
+
+    @abstractmethod
+    def settings(self, folder: Path) -> dict[str, Any]:
+        """What every subject is told."""
+
+    @abstractmethod
+    def bars(self, medians: dict[str, Figures]) -> list[dict[str, Any]]:
+        """The goals, from the medians of each subject."""
+
+    def run(self, progress: Callable[[str], None]) -> dict[str, Any]:
+        """Measures everything and returns the figures in the documented shape."""
+        with tempfile.TemporaryDirectory(prefix="forebay-bench-") as root:
+            folder = Path(root)
+            progress(f"{self.name}: making {self.samples} samples")
+            sizes = self.make(folder)
+            settings = self.settings(folder)
+            rounds: list[dict[str, Any]] = []
+            # One unmeasured turn fills the page cache and every subject's own caches, as on a second run.
+            for number in range(-1, self.rounds):
+                # Every other round goes the other way round, so that nobody always comes first.
+                order = self.measured if number % 2 == 0 else self.measured[::-1]
+                for subject in order:
+                    figures = measure(subject, settings)
+                    warmup: dict[str, Any] = {"warmup": True} if number < 0 else {}
+                    rounds.append({"round": number, "subject": subject, **warmup, **figures})
+                    shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
+                    progress(f"{self.name}: round {number} {subject}: {shown}")
+        results = summarise(rounds)
+        medians = {s: {k: v["median"] for k, v in figures.items()} for s, figures in results.items()}
+        public = {key: value for key, value in settings.items() if not key.startswith("path")}
+        return {
+            "bench": self.name,
+            "conditions": {
+                "machine": machine(),
+                "versions": versions(self.packages),
+                "sizes": sizes,
+                "settings": public,
+            },
+            "rounds": rounds,
+            "results": results,
+            "bars": self.bars(medians),
+        }
+
+    @staticmethod
+    def table(figures: dict[str, Any]) -> str:
+        """The figures for people."""
+        lines = [f"{figures['bench']}: medians of {max(r['round'] for r in figures['rounds']) + 1} rounds"]
+        for subject, values in figures["results"].items():
+            lines.append(f"  {subject}")
+            for key, value in values.items():
+                lines.append(f"    {key:28} {value['median']:12.4g}   ({value['min']:.4g} to {value['max']:.4g})")
+        for bar in figures["bars"]:
+            verdict = "holds" if bar["holds"] else "does not hold"
+            lines.append(f"  {bar['name']}: {bar['value']:.3g} {bar['unit']} (goal {bar['goal']}): {verdict}")
+        return "\n".join(lines)
+
+
+def bar(name: str, value: float, goal: str, unit: str) -> dict[str, Any]:
+    """A goal such as ``">= 2.0"`` and whether ``value`` meets it."""
+    sign, limit = goal.split()
+    holds = value >= float(limit) if sign == ">=" else value <= float(limit)
+    return {"name": name, "value": round(value, 4), "goal": goal, "unit": unit, "holds": holds}
+
+
+def measure(subject: str, settings: dict[str, Any]) -> Figures:
+    """Runs one subject in a process of its own and adds what only the outside can see: memory of the whole tree."""
+    command = [sys.executable, "-m", "forebay.bench._subjects", subject, json.dumps(settings)]
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, tree_bytes(process.pid))
+            time.sleep(0.05)
+        output = process.stdout.read() if process.stdout else ""
+    if process.returncode != 0:
+        raise RuntimeError(f"bench subject `{subject}` ended with code {process.returncode}")
+    figures: Figures = json.loads(output.splitlines()[-1])
+    return {**figures, "peak_rss_bytes": float(peak)}
+
+
+def tree_bytes(pid: int) -> int:
+    """Memory of a process and all its children; pages they share count once (PSS)."""
+    total = 0
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                total += tree_bytes(int(child))
+    except (OSError, ValueError):
+        return total  # The process ended while it was looked at.
+    return total
+
+
+def summarise(rounds: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Median, min and max of every figure of every subject, warm-up rounds left out."""
+    results: dict[str, dict[str, dict[str, float]]] = {}
+    for taken in rounds:
+        if taken.get("warmup"):
+            continue
+        for key in taken.keys() - {"round", "subject"}:
+            values = [r[key] for r in rounds if r["subject"] == taken["subject"] and not r.get("warmup")]
+            results.setdefault(taken["subject"], {})[key] = {
+                "median": statistics.median(values),
+                "min": min(values),
+                "max": max(values),
+                "rounds": len(values),
+            }
+    return {subject: dict(sorted(values.items())) for subject, values in results.items()}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    cpu = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.split(":", 1)[1].strip()
+            break
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": pages,
+        "kernel": platform.release(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of all that took part; a package that is missing says so."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
