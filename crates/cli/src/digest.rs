@@ -42,15 +42,15 @@ impl Digest {
                 ("tensors", tensors.first().map(|tensor| tensor.spec.dtype), shapes)
             }
             Column::Bytes(rows) => {
-                rows.iter().for_each(|row| sum.row(row));
+                sum.rows(rows.iter().map(AsRef::as_ref));
                 ("bytes", None, Vec::new())
             }
             Column::Text(rows) => {
-                rows.iter().for_each(|row| sum.row(row.as_bytes()));
+                sum.rows(rows.iter().map(String::as_bytes));
                 ("text", None, Vec::new())
             }
             Column::Json(rows) => {
-                rows.iter().for_each(|row| sum.row(row.as_bytes()));
+                sum.rows(rows.iter().map(String::as_bytes));
                 ("json", None, Vec::new())
             }
         };
@@ -103,6 +103,12 @@ impl Sum {
         self.hash.update(&(row.len() as u64).to_le_bytes());
         self.hash.update(row);
         self.bytes += row.len() as u64;
+    }
+
+    fn rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>) {
+        for row in rows {
+            self.row(row);
+        }
     }
 
     fn numbers(&mut self, dtype: Dtype, bytes: &[u8]) {

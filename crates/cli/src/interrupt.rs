@@ -3,12 +3,15 @@
 use forebay_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// How long an interrupted command may tidy up, for example remove what it made for a moment.
 const TIDY_UP: Duration = Duration::from_millis(500);
+
+/// How long to wait before looking whether someone asked to stop.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Whether someone asked to stop. Clones share the answer.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +21,19 @@ impl Interrupt {
     /// An error as soon as someone asked to stop.
     pub(crate) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Error::cancelled("interrupted")) } else { Ok(()) }
+    }
+
+    /// Sleeps for `time`, or until someone asks to stop.
+    pub(crate) fn sleep(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        loop {
+            self.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(SLICE));
+        }
     }
 }
 

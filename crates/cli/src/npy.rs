@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 /// Writes one array in C order. `bf16`, which NumPy does not know, is written as its bits in `u2`.
 pub(crate) fn write(to: &mut impl Write, dtype: Dtype, shape: &[usize], elements: &[u8]) -> io::Result<()> {
-    let axes: String = shape.iter().map(|axis| format!("{axis}, ")).collect();
+    let axes: Vec<String> = shape.iter().map(ToString::to_string).collect();
     // Python writes a tuple of one with its comma and all others without a last one.
-    let axes = if shape.len() == 1 { axes.trim_end() } else { axes.trim_end_matches(", ") };
+    let axes = if let [only] = axes.as_slice() { format!("{only},") } else { axes.join(", ") };
     let mut header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({axes}), }}", descr(dtype));
     // Magic, version and length take ten bytes; the elements begin at a multiple of 64.
     let padded = (10 + header.len() + 1).next_multiple_of(64);

@@ -64,10 +64,9 @@ impl RawPipeline {
     /// Settings that win over those of the file.
     pub(crate) fn override_loader(&mut self, settings: Map<String, Value>) {
         let loader = self.values.entry("loader").or_insert_with(|| Value::Object(Map::new()));
-        match loader {
-            Value::Object(loader) => loader.extend(settings),
-            // Something else than a table is a fault that resolving reports.
-            _ => {}
+        // Something else than a table is a fault that resolving reports.
+        if let Value::Object(loader) = loader {
+            loader.extend(settings);
         }
     }
 

@@ -103,7 +103,7 @@ impl Report {
                 (Some(_), Some((text, said))) => format!("{word}: {text}\n\n{hint}: {said}\n"),
                 _ => format!("{word}: {report}\n"),
             };
-            self.put_aside(&text);
+            put_aside(&text);
         }
         i32::from(error.kind().exit_code())
     }
@@ -121,7 +121,7 @@ impl Report {
             return self.error(&Error::invalid_config(text).with_hint("`forebay help` lists the commands"));
         }
         let text = error.render();
-        self.put_aside(&if self.stderr_color { text.ansi().to_string() } else { text.to_string() });
+        put_aside(&if self.stderr_color { text.ansi().to_string() } else { text.to_string() });
         error.exit_code()
     }
 
@@ -133,7 +133,7 @@ impl Report {
     fn aside(&self, word: &str, color: AnsiColor, text: impl Display) {
         if !self.json {
             let word = paint(word, color.on_default().bold(), self.stderr_color);
-            self.put_aside(&format!("{word}: {text}\n"));
+            put_aside(&format!("{word}: {text}\n"));
         }
     }
 
@@ -145,11 +145,11 @@ impl Report {
             self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     }
+}
 
-    fn put_aside(&self, text: &str) {
-        // There is nobody left to tell when standard error is gone.
-        let _ = io::stderr().lock().write_all(text.as_bytes());
-    }
+fn put_aside(text: &str) {
+    // There is nobody left to tell when standard error is gone.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// An error as `--json` shows it.

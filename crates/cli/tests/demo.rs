@@ -45,9 +45,10 @@ fn the_demo_as_json_has_the_stats_and_keeps_its_dataset_on_demand() {
     assert_eq!(object["stats"]["samples"], 20);
     assert_eq!(object["stats"]["batches"], 3);
     assert!(["step", "prep", "fetch"].contains(&object["bottleneck"].as_str().unwrap()));
-    let kept = object["dataset"].as_str().unwrap();
-    assert_eq!(harness.json(&["info", kept])["samples"], 20);
-    harness.ok(&["verify", kept, "--strict"]);
+    let name = object["dataset"].as_str().unwrap().rsplit('/').next().unwrap();
+    let kept = format!("here/{name}");
+    assert_eq!(harness.json(&["info", &kept])["samples"], 20);
+    harness.ok(&["verify", &kept, "--strict"]);
 }
 
 #[test]

@@ -118,6 +118,7 @@ fn p077_ctrl_c_ends_a_command_at_once_with_130_and_leaves_nothing() {
     let status = child.wait().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(130), None));
     assert!(begun.elapsed().as_secs() < 2, "{:?}", begun.elapsed());
+    assert_eq!(std::fs::read_dir(harness.path("here")).unwrap().count(), 0, "the dataset is gone");
 }
 
 #[test]

@@ -49,7 +49,8 @@ pub(crate) enum Command {
     /// Look at every header and payload and name each fault with its shard, member and offset.
     ///
     /// Exits with 3 when faults were found. Warnings (a key used twice, an empty payload, bytes behind the end of an
-    /// archive) do not fail it, unless `--strict` is given.
+    /// archive) do not fail it, unless `--strict` is given. It looks at folders and shards as they lie there, so a
+    /// manifest `x.fbm` cannot be verified: name what it was built from.
     #[command(after_help = "Examples:
   forebay verify 'shards/train-*.tar'
   forebay verify data/train --no-decode --strict")]

@@ -4,6 +4,7 @@ use super::{Context, Done, size};
 use crate::args::ConfigShowArgs;
 use crate::pipeline::{RawPipeline, Setting};
 use forebay_core::Result;
+use forebay_engine::source::SourceKind;
 use serde_json::{Map, Value, json};
 
 pub(super) fn show(args: &ConfigShowArgs, context: &Context) -> Result<Done> {
@@ -33,7 +34,7 @@ pub(super) fn show(args: &ConfigShowArgs, context: &Context) -> Result<Done> {
     let data = pipeline.data.as_ref().map(|data| {
         json!({
             "url": data.spec,
-            "kind": data.options.kind.map(|kind| kind.name()),
+            "kind": data.options.kind.map(SourceKind::name),
             "labels": data.options.labels,
             "extensions": data.options.extensions,
         })

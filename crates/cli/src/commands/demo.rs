@@ -6,6 +6,7 @@ mod made;
 
 use super::{Context, Done, counted, seconds, size};
 use crate::args::DemoPlan;
+use crate::interrupt::SLICE;
 use crate::progress::Progress;
 use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
@@ -15,10 +16,7 @@ use forebay_engine::source::{self, OpenOptions};
 use forebay_engine::{Loader, LoaderConfig, Next, Stats};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long to wait before looking whether someone asked to stop.
-const SLICE: Duration = Duration::from_millis(50);
+use std::time::Instant;
 
 /// A smaller share of waiting than this is no stall worth naming.
 const SMALL_SHARE: f64 = 0.05;
@@ -111,7 +109,7 @@ fn train(mut loader: Loader, plan: &DemoPlan, context: &Context) -> Result<(Stat
             context.interrupt.check()?;
             match loader.next(SLICE)? {
                 Next::Batch(batch) => {
-                    std::thread::sleep(plan.step);
+                    context.interrupt.sleep(plan.step)?;
                     drop(batch);
                     done += 1;
                     bar.set(done, steps);
@@ -186,7 +184,7 @@ impl Verdict {
         }
         let prep_rate = stats.samples as f64 / (stats.prep_seconds / stats.threads as f64).max(f64::EPSILON);
         let wanted = plan.batch_size as f64 / plan.step.as_secs_f64().max(f64::EPSILON);
-        let wanted = if wanted < 1e6 { format!("takes {wanted:.0}") } else { "takes any number".to_owned() };
+        let wanted = if wanted < 1e6 { format!("takes {wanted:.0}") } else { "takes all it gets".to_owned() };
         let sentence = format!(
             "{waited}, mostly for decoding. {} prepare about {prep_rate:.0} images/s and the step {wanted}: use more \
              processors, smaller images or fewer ops.",
@@ -199,6 +197,7 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn bottleneck(fetch: f64, prep: f64, first: f64) -> &'static str {
         let plan = DemoPlan {

@@ -3,7 +3,7 @@
 use super::{Context, Done, counted, size};
 use crate::args::PackPlan;
 use crate::progress::Progress;
-use forebay_core::manifest::Manifest;
+use forebay_core::manifest::{FieldKind, Manifest};
 use forebay_core::plan::{Sampler, Shuffle};
 use forebay_core::{Error, Result, SampleId};
 use forebay_engine::shard::{ShardInfo, ShardWriter};
@@ -16,6 +16,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Samples that are read ahead of the one being written: enough to keep a disk busy, few enough to bound memory.
 const READ_AHEAD: usize = 16;
+
+/// The member of a shard that holds the label, as WebDataset names it.
+const LABEL: &str = "cls";
+
+/// Columns of a table that hold the label, the likeliest first.
+const LABEL_COLUMNS: [&str; 6] = ["label", "class", "class_name", "category", "target", "y"];
 
 pub(super) fn run(plan: &PackPlan, context: &Context) -> Result<Done> {
     let existing = shards_of(&plan.out, &plan.prefix);
@@ -80,6 +86,7 @@ fn write(plan: &PackPlan, dataset: &Dataset, context: &Context) -> Result<Vec<Sh
     };
     let order = Sampler::new(manifest, shuffle, seed)?.plan(0);
     let mut keys = Keys::new(dataset);
+    let label = label_field(manifest);
     let mut writer = ShardWriter::new(plan.shards.clone())?;
     let bar = Progress::new(&context.report, "packing", "samples", manifest.len());
     let samples = stream::iter((0..manifest.len()).map(|position| order.at(position)));
@@ -89,16 +96,28 @@ fn write(plan: &PackPlan, dataset: &Dataset, context: &Context) -> Result<Vec<Sh
         while let Some((at, (sample, fields))) = read.next().await {
             context.interrupt.check()?;
             let fields = fields?;
-            let payloads: Vec<(&str, Vec<u8>)> =
-                fields.iter().map(|(name, value)| (name.as_str(), payload(value))).collect();
+            let named = |name: &'_ str| if Some(name) == label { LABEL.to_owned() } else { name.to_owned() };
+            let payloads: Vec<(String, Vec<u8>)> =
+                fields.iter().map(|(name, value)| (named(name), payload(value))).collect();
             let members: Vec<(&str, &[u8])> =
-                payloads.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+                payloads.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
             writer.add(&keys.of(sample)?, &members)?;
             bar.set(at as u64 + 1, manifest.len());
         }
         Result::Ok(())
     })??;
     writer.finish()
+}
+
+/// The field of integers that is the label under another name; `None` when there is none, or a `cls` already.
+fn label_field(manifest: &Manifest) -> Option<&str> {
+    if manifest.field_index(LABEL).is_some() {
+        return None;
+    }
+    let ints = || manifest.fields().iter().filter(|field| field.kind == FieldKind::Int);
+    let by_name =
+        LABEL_COLUMNS.iter().find_map(|label| ints().find(|field| field.name.eq_ignore_ascii_case(label)));
+    by_name.map(|field| field.name.as_str())
 }
 
 /// A field as it lies in a shard: payloads as they are, integers as decimal text.
@@ -165,7 +184,8 @@ fn short(path: &str) -> (String, String) {
 fn write_classes(plan: &PackPlan, names: &[String]) -> Result<PathBuf> {
     let path = plan.out.join(format!("{}-classes.txt", plan.prefix));
     let doing = |error| Error::io(format!("write class names `{}`", path.display()), error);
-    let text: String = names.iter().map(|name| format!("{}\n", name.replace('\n', " "))).collect();
+    let lines: Vec<String> = names.iter().map(|name| name.replace('\n', " ")).collect();
+    let text = lines.join("\n") + "\n";
     let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(&plan.out).map_err(doing)?;
     std::io::Write::write_all(&mut file, text.as_bytes()).map_err(doing)?;
     // Other files of a dataset are readable by everybody who may enter its folder; a temporary file is not.

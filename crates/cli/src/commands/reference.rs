@@ -44,23 +44,24 @@ pub(super) fn run(args: &ReferenceArgs, context: &Context) -> Result<Done> {
 }
 
 fn page() -> String {
-    let mut page = HEAD.to_owned();
+    let mut page = vec![HEAD.to_owned()];
     let mut root = Cli::command();
     root.build();
     options(&mut page, root.get_arguments().filter(|arg| arg.is_global_set()), "\nEvery command takes:\n\n");
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         describe(&mut page, command, "forebay");
     }
-    page
+    page.concat()
 }
 
-fn describe(page: &mut String, command: &clap::Command, parent: &str) {
+fn describe(page: &mut Vec<String>, command: &clap::Command, parent: &str) {
     let name = format!("{parent} {}", command.get_name());
     if command.get_name() == "help" {
         return;
     }
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-    page.push_str(&format!("\n## {name}\n\n{}\n", about.trim()));
+    let about = format!("{}.", about.trim().trim_end_matches('.'));
+    page.push(format!("\n## {name}\n\n{about}\n"));
     if command.has_subcommands() {
         for inner in command.get_subcommands() {
             describe(page, inner, &name);
@@ -68,7 +69,7 @@ fn describe(page: &mut String, command: &clap::Command, parent: &str) {
         return;
     }
     let usage = command.clone().render_usage().to_string();
-    page.push_str(&format!("\n```\n{}\n```\n", usage.trim_start_matches("Usage: ").trim()));
+    page.push(format!("\n```\n{}\n```\n", usage.trim_start_matches("Usage: ").trim()));
     let own = |arg: &&Arg| !arg.is_global_set() && !matches!(arg.get_id().as_str(), "help" | "version");
     options(page, command.get_arguments().filter(own), "\n");
     if let Some(examples) = command.get_after_help() {
@@ -76,18 +77,18 @@ fn describe(page: &mut String, command: &clap::Command, parent: &str) {
         let (heading, rest) = examples.split_once('\n').unwrap_or(("", &examples));
         let lines: Vec<&str> = rest.lines().map(str::trim).collect();
         let cut = lines.iter().position(|line| line.is_empty()).unwrap_or(lines.len());
-        page.push_str(&format!("\n{heading}\n\n```\n{}\n```\n", lines[..cut].join("\n")));
+        page.push(format!("\n{heading}\n\n```\n{}\n```\n", lines[..cut].join("\n")));
         let after = lines[cut..].join("\n");
         if !after.trim().is_empty() {
-            page.push_str(&format!("\n{}\n", after.trim()));
+            page.push(format!("\n{}\n", after.trim()));
         }
     }
 }
 
-fn options<'a>(page: &mut String, args: impl Iterator<Item = &'a Arg>, before: &str) {
+fn options<'a>(page: &mut Vec<String>, args: impl Iterator<Item = &'a Arg>, before: &str) {
     let rows: Vec<String> = args.filter(|arg| !arg.is_hide_set()).map(row).collect();
     if !rows.is_empty() {
-        page.push_str(&format!(
+        page.push(format!(
             "{before}| Argument | Meaning | Default |\n| --- | --- | --- |\n{}\n",
             rows.join("\n")
         ));
@@ -109,6 +110,8 @@ fn row(arg: &Arg) -> String {
         Some((help, said)) => (help.to_owned(), said.trim_end_matches(']').to_owned()),
         None => (help, String::new()),
     };
+    // clap takes the last stop away, because its own help has none.
+    let help = if help.ends_with('.') { help } else { format!("{help}.") };
     let words: Vec<String> = arg
         .get_possible_values()
         .iter()

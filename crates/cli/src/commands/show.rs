@@ -3,6 +3,7 @@
 use super::{Context, Done, counted};
 use crate::args::ShowPlan;
 use crate::digest::Digest;
+use crate::interrupt::SLICE;
 use crate::npy;
 use forebay_core::cursor::Cursor;
 use forebay_core::portion::Portion;
@@ -15,10 +16,6 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long to wait before looking whether someone asked to stop.
-const SLICE: Duration = Duration::from_millis(50);
 
 pub(super) fn run(plan: &ShowPlan, context: &Context) -> Result<Done> {
     let dataset = context.open(&plan.data)?;

@@ -2,14 +2,10 @@
 
 use super::{Context, Done, counted, size};
 use crate::args::VerifyArgs;
-use forebay_core::recipe::{ImageMode, Orientation, default_max_pixels};
 use forebay_core::{Result, size::format_seconds};
+use forebay_engine::source::decodable;
 use forebay_engine::source::verify::{Check, Finding, VerifyOptions, verify};
-use forebay_ops::decode::image::Decoder;
-use forebay_ops::decode::{json, label, npy, text};
-use forebay_ops::{Image, Rect};
 use serde_json::{Value, json};
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -27,7 +23,7 @@ pub(super) fn run(args: &VerifyArgs, context: &Context) -> Result<Done> {
             report.finding(finding.kind.is_warning(), line(finding));
         }
     };
-    let options = VerifyOptions { check: (!args.no_decode).then(|| Arc::new(check) as Check) };
+    let options = VerifyOptions { check: (!args.no_decode).then(|| Arc::new(decodable) as Check) };
     let watched = context.watched(&data.options, "verifying");
     let result = context.wait(verify(&data.spec, &watched, &options, &found))??;
     drop(watched);
@@ -72,13 +68,10 @@ pub(super) fn run(args: &VerifyArgs, context: &Context) -> Result<Done> {
 }
 
 fn line(finding: &Finding) -> String {
-    let mut place = finding.object.clone();
-    if let Some(member) = &finding.member {
-        place.push_str(&format!(", member `{member}`"));
-    }
-    if let Some(offset) = finding.offset {
-        place.push_str(&format!(", byte {offset}"));
-    }
+    let member = finding.member.as_ref().map(|member| format!("member `{member}`"));
+    let offset = finding.offset.map(|offset| format!("byte {offset}"));
+    let place = std::iter::once(finding.object.clone()).chain(member).chain(offset);
+    let place = place.collect::<Vec<_>>().join(", ");
     // Causes and hints may span lines; a finding is one line, so that it can be searched for.
     let message = finding.message.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{} ({place}): {message}", finding.kind.name())
@@ -93,53 +86,4 @@ fn object(finding: &Finding) -> Value {
         "offset": finding.offset,
         "message": finding.message,
     })
-}
-
-thread_local! {
-    /// Decoder and pixels of a checking thread, made when it meets its first image.
-    static DECODER: RefCell<Option<(Decoder, Image)>> = const { RefCell::new(None) };
-}
-
-/// Decodes a payload by what its field's name says it is. A field that nothing is known about is sound.
-fn check(field: &str, payload: &[u8]) -> Result<()> {
-    match field.rsplit('.').next().unwrap_or(field) {
-        "jpg" | "jpeg" | "png" | "webp" => check_image(payload),
-        "npy" => npy::parse(payload).map(drop),
-        "json" => json::decode(payload).map(drop),
-        "cls" => label::decode(payload).map(drop),
-        "txt" | "text" => text::decode(payload).map(drop),
-        _ => Ok(()),
-    }
-}
-
-fn check_image(payload: &[u8]) -> Result<()> {
-    DECODER.with_borrow_mut(|slot| {
-        let (decoder, pixels) = match slot {
-            Some(made) => made,
-            none => none.insert((Decoder::new()?, Image::default())),
-        };
-        let info = decoder.info(payload, Orientation::Ignore, default_max_pixels())?;
-        let whole = Rect::of_size(info.width, info.height);
-        decoder.decode(payload, &info, ImageMode::Rgb, whole, pixels).map(drop)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn payloads_are_tried_by_the_last_part_of_their_field() {
-        for (field, sound, broken) in [
-            ("cls", &b"7"[..], &b"seven"[..]),
-            ("meta.json", b"{}", b"{"),
-            ("txt", b"word", b"\xff"),
-            ("npy", b"\x93NUMPY\x01\x00\x46\x00{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }            \n\x00", b"npy"),
-        ] {
-            assert!(check(field, sound).is_ok(), "{field}: {:?}", check(field, sound));
-            assert!(check(field, broken).is_err(), "{field}");
-        }
-        assert!(check("seg.jpg", b"not an image").is_err());
-        assert!(check("bin", b"anything").is_ok());
-    }
 }

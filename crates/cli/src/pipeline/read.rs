@@ -27,13 +27,14 @@ impl<'a> Table<'a> {
         read(&value).map_err(|why| self.fault(key, &why)).ok()
     }
 
-    /// As [`Self::take`], where `"auto"` leaves the choice to the loader.
-    pub(super) fn take_or_auto<T>(
+    /// As [`Self::take`], where a word such as `"auto"` or `"none"` is as good as no value.
+    pub(super) fn take_or<T>(
         &mut self,
+        word: &str,
         key: &'static str,
         read: impl FnOnce(&Value) -> Result<T, String>,
     ) -> Option<T> {
-        self.take(key, |value| if value == "auto" { Ok(None) } else { read(value).map(Some) }).flatten()
+        self.take(key, |value| if value == word { Ok(None) } else { read(value).map(Some) }).flatten()
     }
 
     pub(super) fn fault(&mut self, key: &str, why: &str) {

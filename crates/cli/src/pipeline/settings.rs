@@ -50,10 +50,10 @@ impl LoaderSettings {
         let order = table.take("shuffle", read_order).unwrap_or(Order::Stored);
         let block = BlockShuffle {
             block_bytes: table
-                .take_or_auto("block_bytes", bytes)
+                .take_or("auto", "block_bytes", bytes)
                 .unwrap_or(BlockShuffle::default().block_bytes),
             group_blocks: table
-                .take_or_auto("group_blocks", whole(1, 1 << 32))
+                .take_or("auto", "group_blocks", whole(1, 1 << 32))
                 .unwrap_or(BlockShuffle::default().group_blocks),
         };
         let seed = table.take("seed", whole(0, u64::MAX)).unwrap_or(0);
@@ -67,12 +67,12 @@ impl LoaderSettings {
             _ => LastBatch::default(),
         });
         let threads =
-            table.take_or_auto("num_workers", whole(0, 1024)).map(|threads| (threads as usize).max(1));
-        let prefetch = table.take_or_auto("prefetch_batches", whole(1, 4096)).map(|n| n as usize);
-        let memory_bytes = table.take_or_auto("memory", bytes);
-        let in_flight = table.take_or_auto("inflight", whole(1, 65_536)).map(|n| n as usize);
+            table.take_or("auto", "num_workers", whole(0, 1024)).map(|threads| (threads as usize).max(1));
+        let prefetch = table.take_or("auto", "prefetch_batches", whole(1, 4096)).map(|n| n as usize);
+        let memory_bytes = table.take_or("auto", "memory", bytes);
+        let in_flight = table.take_or("auto", "inflight", whole(1, 65_536)).map(|n| n as usize);
         let in_order = table.take("in_order", truth).unwrap_or(true);
-        let window = table.take_or_auto("window", whole(0, MAX_ARRIVAL_WINDOW));
+        let window = table.take_or("auto", "window", whole(0, MAX_ARRIVAL_WINDOW));
         if in_order && window.is_some_and(|window| window > 0) {
             table.fault("window", "the order is by plan: add `in_order = false`");
         }
@@ -80,8 +80,8 @@ impl LoaderSettings {
         let rank = table.take("rank", whole(0, 1 << 32)).unwrap_or(0);
         let world_size = table.take("world_size", whole(1, 1 << 32)).unwrap_or(1);
         let on_error = table.take("on_error", word(&ON_ERROR)).unwrap_or_default();
-        let max_errors = table.take("max_errors", read_max_errors).unwrap_or(MaxErrors::Unlimited);
-        let epochs = table.take("epochs", whole(1, u64::MAX));
+        let max_errors = table.take_or("none", "max_errors", read_max_errors).unwrap_or(MaxErrors::Unlimited);
+        let epochs = table.take_or("none", "epochs", whole(1, u64::MAX));
         table.end();
         let config = LoaderConfig {
             consumer: Consumer { rank, world_size, batch_size, last_batch },
@@ -186,7 +186,7 @@ const LAST_BATCH: [(&str, LastBatch); 4] = [
 const ON_ERROR: [(&str, OnError); 3] =
     [("raise", OnError::Raise), ("skip", OnError::Skip), ("substitute", OnError::Substitute)];
 
-fn word_of<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
+fn word_of<T: Copy + PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
     words.iter().find(|(_, known)| *known == meaning).map_or("", |(word, _)| word)
 }
 
@@ -201,6 +201,9 @@ fn read_order(value: &Value) -> Result<Order, String> {
 }
 
 fn read_timeout(value: &Value) -> Result<Option<Duration>, String> {
+    if value == "none" {
+        return Ok(None);
+    }
     let seconds = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let seconds = seconds.ok_or_else(|| format!("{value} is not a number of seconds; 0 is no limit"))?;
     Ok((!seconds.is_zero()).then_some(seconds))

@@ -75,11 +75,13 @@ fn image(sample: u64) -> Result<Vec<u8>> {
         for x in 0..side {
             let (at, u) = (row + x / CELL, (x % CELL) as f32 / CELL as f32);
             let rough = (rng.next_u32() & 15) as f32 - 7.5;
-            for channel in 0..3 {
-                let top = grid[at][channel] * (1.0 - u) + grid[at + 1][channel] * u;
-                let bottom = grid[at + points][channel] * (1.0 - u) + grid[at + points + 1][channel] * u;
-                pixels.push((top * (1.0 - v) + bottom * v + rough).clamp(0.0, 255.0) as u8);
-            }
+            let corners = [grid[at], grid[at + 1], grid[at + points], grid[at + points + 1]];
+            let [top_left, top_right, low_left, low_right] = corners;
+            pixels.extend((0..3).map(|channel| {
+                let top = top_left[channel] * (1.0 - u) + top_right[channel] * u;
+                let low = low_left[channel] * (1.0 - u) + low_right[channel] * u;
+                (top * (1.0 - v) + low * v + rough).clamp(0.0, 255.0) as u8
+            }));
         }
     }
     let image = Image::from_pixels(SIDE, SIDE, 3, pixels)
