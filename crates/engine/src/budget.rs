@@ -85,6 +85,7 @@ impl Hold {
     ///
     /// # Panics
     /// When fewer are held.
+    #[must_use]
     pub fn split(&mut self, bytes: u64) -> Hold {
         assert!(bytes <= self.bytes, "{bytes} of {} held bytes", self.bytes);
         self.bytes -= bytes;

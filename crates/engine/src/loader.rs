@@ -165,7 +165,7 @@ impl Loader {
             self.meter.first_batch_nanos.add_time(stall);
         }
         self.meter.fetch_stall_nanos.add_time(fetch);
-        self.meter.prep_stall_nanos.add_time(stall - fetch);
+        self.meter.prep_stall_nanos.add_time(stall.saturating_sub(fetch));
         self.meter.ready_at_take.add(taken.ready as u64);
         let Some(iteration) = &mut self.iteration else { return Ok(Next::End) };
         let mut batch = taken.batch;

@@ -1,4 +1,5 @@
 //! Promises about bad samples: raise, skip, substitute, limits, and a report that names each.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod common;
 

@@ -1,10 +1,11 @@
 //! Promises about time and life: parallel by sample, no gap between epochs, gone when closed.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod common;
 
 use common::*;
 use forebay_core::ErrorKind;
-use forebay_core::plan::Shuffle;
+use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::recipe::Recipe;
 use forebay_engine::LoaderConfig;
 use forebay_store::flaky::{Fault, FlakyStore, When};
@@ -64,7 +65,7 @@ fn p022_shards_beat_files_where_jumps_are_slow() {
         let dataset = noise(120, 50_000, shards);
         let throttle = Throttle { random_reads_per_second: Some(100), ..Throttle::default() };
         let store = Arc::new(ThrottleStore::new(Arc::clone(dataset.store()), throttle));
-        let shuffle = if shards > 10 { Shuffle::Full } else { Shuffle::Block(Default::default()) };
+        let shuffle = if shards > 10 { Shuffle::Full } else { Shuffle::Block(BlockShuffle::default()) };
         let config = LoaderConfig { shuffle, epochs: Some(1), ..alone(16) };
         let mut loader = loader_on(dataset.manifest(), store.clone(), &raw_recipe(), config);
         let since = Instant::now();

@@ -1,4 +1,5 @@
 //! Promises about memory: a limit in bytes that holds, and a clear word when it cannot.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Promises about order: the same on any number of threads, in plan or arrival order, epoch after epoch.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Promises about resuming: the exact next sample, on any number of ranks, without reading what was passed.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod common;
 

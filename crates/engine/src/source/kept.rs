@@ -34,7 +34,7 @@ impl Kept {
 
     /// The manifest kept earlier. A broken one is told about and left out.
     pub(super) fn load(&self, notes: &mut Vec<String>) -> Option<Manifest> {
-        let loaded = match map_file(&self.store.root().join(&self.key)) {
+        let loaded = match map_file(self.store.root().join(&self.key)) {
             Ok(bytes) => Manifest::open(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) => Err(error),

@@ -215,7 +215,7 @@ struct Found {
 
 /// A manifest file, which knows the folder it was built over.
 async fn open_manifest(root: &Path, key: &str, url: String) -> Result<Dataset> {
-    let bytes = map_file(&root.join(key))?;
+    let bytes = map_file(root.join(key))?;
     let manifest =
         Manifest::open(bytes).map_err(|error| error.while_doing(format_args!("open manifest `{url}`")))?;
     let built_over = manifest.meta().get("root").and_then(|root| root.as_str()).map(PathBuf::from);

@@ -1,5 +1,6 @@
 //! What the loader tests share: small datasets, recipes without images, and loops over epochs.
 #![allow(dead_code, reason = "every test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test helper fails by panicking")]
 
 use forebay_core::manifest::Manifest;
 use forebay_core::portion::{Consumer, LastBatch};
@@ -88,11 +89,9 @@ pub(crate) fn bytes(batch: &Batch) -> Vec<u8> {
         all.extend(name.as_bytes());
         match column {
             Column::Tensor { data, .. } => all.extend(data.as_slice()),
-            Column::Tensors(tensors) => tensors.iter().for_each(|tensor| all.extend(tensor.data.as_slice())),
-            Column::Bytes(payloads) => payloads.iter().for_each(|payload| all.extend(payload)),
-            Column::Text(texts) | Column::Json(texts) => {
-                texts.iter().for_each(|text| all.extend(text.as_bytes()))
-            }
+            Column::Tensors(tensors) => all.extend(tensors.iter().flat_map(|tensor| tensor.data.as_slice())),
+            Column::Bytes(payloads) => all.extend(payloads.iter().flatten()),
+            Column::Text(texts) | Column::Json(texts) => all.extend(texts.concat().as_bytes()),
         }
     }
     all
