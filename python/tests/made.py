@@ -24,9 +24,9 @@ def picture(seed: int, width: int = 48, height: int = 40, mode: str = "RGB") -> 
         a, b, c = rng.uniform(0.02, 0.2, 3)
         planes.append(127 + 60 * np.sin(a * x + 6 * c) + 60 * np.cos(b * y + 3 * a))
     pixels = np.stack(planes, -1)
-    left, top = rng.integers(0, width // 2), rng.integers(0, height // 2)
+    left, top = rng.integers(0, width // 2 + 1), rng.integers(0, height // 2 + 1)
     pixels[top : top + height // 4, left : left + width // 4] = rng.integers(0, 255, 3)
-    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8), "RGB").convert(mode)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).convert(mode)
 
 
 def encoded(image: Image.Image, form: str = "JPEG", **options: Any) -> bytes:

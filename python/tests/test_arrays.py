@@ -85,7 +85,9 @@ def test_p040_jax_arrays_look_at_native_memory(tree: Path) -> None:
         for batch in loader:
             array = batch["jpg"]
             assert jax.dlpack.from_dlpack(array, copy=False).unsafe_buffer_pointer() == native_address(array)
-            assert jnp.asarray(array).unsafe_buffer_pointer() == native_address(array)
+            for name in ("jpg", "half"):
+                put = jax.device_put(batch[name], may_alias=True)
+                assert put.unsafe_buffer_pointer() == native_address(batch[name])
     with fb.Loader(tree, recipe, batch_size=4, output="jax") as loader, fb.Loader(tree, recipe, batch_size=4) as plain:
         for batch, arrays in zip(loader, plain, strict=True):
             assert isinstance(batch["jpg"], jax.Array)

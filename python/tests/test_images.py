@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from pathlib import Path
@@ -20,7 +21,6 @@ def corpus() -> dict[str, tuple[bytes, Image.Image]]:
     color, gray = made.picture(1, 133, 97), made.picture(2, 133, 97, "L")
     alpha = made.picture(3, 61, 45, "RGBA")
     alpha.putalpha(made.picture(4, 61, 45, "L"))
-    deep = Image.fromarray((np.arange(64 * 48, dtype=np.uint16).reshape(48, 64) * 21).astype(np.uint16))
     made_of = {
         "baseline": made.encoded(color, quality=90),
         "444": made.encoded(color, quality=95, subsampling=0),
@@ -42,10 +42,9 @@ def corpus() -> dict[str, tuple[bytes, Image.Image]]:
         "webp lossless": made.encoded(color, "WEBP", lossless=True),
         "webp alpha": made.encoded(alpha, "WEBP", lossless=True),
     }
-    del deep
     decoded = {}
     for name, payload in made_of.items():
-        image = Image.open(__import__("io").BytesIO(payload))
+        image = Image.open(io.BytesIO(payload))
         image.load()
         decoded[name] = (payload, image)
     return decoded
@@ -242,7 +241,7 @@ def test_exif_orientation_is_applied_when_asked() -> None:
         exif = Image.Exif()
         exif[0x0112] = orientation
         payload = made.encoded(image, quality=95, exif=exif)
-        pillow = Image.open(__import__("io").BytesIO(payload))
+        pillow = Image.open(io.BytesIO(payload))
         upright = np.asarray(ImageOps.exif_transpose(pillow)).astype(int)
         ours = load(payload, fb.image("img", orientation="apply")).astype(int)
         assert ours.shape == upright.shape

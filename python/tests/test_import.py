@@ -16,15 +16,15 @@ PACKAGE = Path(fb.__file__).parent
 
 
 def test_import_brings_neither_torch_nor_jax_nor_threads() -> None:
+    # NumPy's own threads are not ours.
     code = """
-        import sys, threading, os
+        import os, sys, numpy
+        before = len(os.listdir("/proc/self/task"))
         import forebay
         heavy = {"torch", "jax", "lightning", "accelerate"} & set(sys.modules)
         assert not heavy, heavy
         assert len(os.listdir("/proc/self/task")) == before, os.listdir("/proc/self/task")
     """
-    # NumPy's own threads are not ours.
-    code = "import os, numpy\nbefore = len(os.listdir('/proc/self/task'))\n" + __import__("textwrap").dedent(code)
     done = made.run_python(code)
     assert done.returncode == 0, done.stderr
 

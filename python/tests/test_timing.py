@@ -91,10 +91,13 @@ def test_p041_threads_start_side_by_side_and_once() -> None:
             data, [fb.raw("bin").delay(0.001)], batch_size=64, num_workers=16, worker_init_fn=init
         ) as loader:
             since = time.perf_counter()
-            next(iter(loader))
+            iterator = iter(loader)
+            next(iterator)
             while len(starts) < 16:
                 time.sleep(0.001)
             elapsed = time.perf_counter() - since
+            for _ in iterator:
+                pass
             for _ in range(3):
                 for _ in loader:
                     pass
