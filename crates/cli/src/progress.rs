@@ -39,6 +39,11 @@ impl Progress {
         self.bar.set_length(total);
         self.bar.set_position(done);
     }
+
+    /// Runs `say` while the bar is out of its way.
+    pub(crate) fn suspend(&self, say: impl FnOnce()) {
+        self.bar.suspend(say);
+    }
 }
 
 impl Drop for Progress {

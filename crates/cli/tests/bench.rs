@@ -1,4 +1,5 @@
 //! `forebay bench`: hands over to Python and takes its exit code.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod harness;
 

@@ -68,8 +68,16 @@ fn index_writes_a_manifest_that_opens_like_a_dataset() {
     let opened = harness.json(&["info", "train.fbm"]);
     assert_eq!(opened["version"], built["version"]);
     assert_eq!(opened["samples"], 24);
+    assert_eq!(opened["manifest"], json!({ "path": "train.fbm", "state": "given" }));
     assert_eq!(harness.json(&["index", "shards"])["manifest"]["state"], "kept");
     assert_eq!(harness.json(&["index", "shards", "--rebuild"])["manifest"]["state"], "rebuilt");
+}
+
+#[test]
+fn a_dataset_without_files_has_no_manifest_to_keep() {
+    let object = Harness::new().json(&["info", "synthetic://?samples=10&bytes=100&classes=3"]);
+    assert_eq!((&object["samples"], &object["kind"]), (&json!(10), &json!("synthetic")));
+    assert_eq!(object["manifest"], json!({ "path": null, "state": "not_kept" }));
 }
 
 #[test]

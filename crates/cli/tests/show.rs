@@ -1,4 +1,5 @@
 //! `forebay show`: the same batch, whoever makes it.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod harness;
 

@@ -1,4 +1,5 @@
 //! `forebay verify`: each fault is named with its shard, member and offset.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod harness;
 

@@ -26,6 +26,8 @@ pub(super) enum State {
     Built,
     /// Built it again: the kept one was not true any more, or that was asked for.
     Rebuilt,
+    /// Took the file that was named in the place of a dataset.
+    Given,
     /// It is not kept between runs.
     NotKept,
 }
@@ -36,6 +38,7 @@ impl State {
             Self::Kept => "kept",
             Self::Built => "built",
             Self::Rebuilt => "rebuilt",
+            Self::Given => "given",
             Self::NotKept => "not_kept",
         }
     }
@@ -45,6 +48,7 @@ impl State {
             Self::Kept => "kept by an earlier run",
             Self::Built => "built now",
             Self::Rebuilt => "built again",
+            Self::Given => "as given",
             Self::NotKept => "not kept",
         }
     }
@@ -66,6 +70,11 @@ impl Origin {
 
 /// Opens a dataset by `open` and finds out where its manifest came from.
 pub(super) fn watch(data: &Data, open: impl FnOnce() -> Result<Dataset>) -> Result<(Dataset, Origin)> {
+    if let [spec] = data.spec.as_slice()
+        && Path::new(spec).extension().is_some_and(|end| end == "fbm")
+    {
+        return Ok((open()?, Origin { path: Some(spec.into()), state: State::Given }));
+    }
     let folder = data.options.manifest_dir.as_deref();
     let before = folder.map(manifests).unwrap_or_default();
     let dataset = open()?;

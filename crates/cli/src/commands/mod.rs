@@ -75,18 +75,13 @@ impl Context {
 
     /// Opens a dataset, with a bar while it is indexed. What happened on the way is noted.
     fn open(&self, data: &Data) -> Result<Dataset> {
-        let dataset = self.wait(source::open(&data.spec, &self.watched(&data.options, "indexing")))??;
+        let bar = Arc::new(Progress::new(&self.report, "indexing", "objects", 0));
+        let dataset = self.wait(source::open(&data.spec, &watched(&data.options, &bar)))??;
+        drop(bar);
         for note in dataset.notes() {
             self.report.note(note);
         }
         Ok(dataset)
-    }
-
-    /// Options that draw a bar of objects.
-    fn watched(&self, options: &OpenOptions, what: &'static str) -> OpenOptions {
-        let bar = Progress::new(&self.report, what, "objects", 0);
-        let progress = Arc::new(move |now: source::Progress| bar.set(now.objects_done, now.objects_total));
-        OpenOptions { progress: Some(progress), ..options.clone() }
     }
 
     /// Waits for work of the engine on this thread.
@@ -98,6 +93,13 @@ impl Context {
             .map_err(|error| Error::io("start the command's runtime", error))?;
         Ok(runtime.block_on(work))
     }
+}
+
+/// Options that draw a bar of objects.
+fn watched(options: &OpenOptions, bar: &Arc<Progress>) -> OpenOptions {
+    let bar = Arc::clone(bar);
+    let progress = Arc::new(move |now: source::Progress| bar.set(now.objects_done, now.objects_total));
+    OpenOptions { progress: Some(progress), ..options.clone() }
 }
 
 /// A size for people.

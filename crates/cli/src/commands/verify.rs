@@ -1,7 +1,8 @@
 //! `forebay verify`: looks at everything and names each fault with its place.
 
-use super::{Context, Done, counted, size};
+use super::{Context, Done, counted, size, watched};
 use crate::args::VerifyArgs;
+use crate::progress::Progress;
 use forebay_core::{Result, size::format_seconds};
 use forebay_engine::source::decodable;
 use forebay_engine::source::verify::{Check, Finding, VerifyOptions, verify};
@@ -17,16 +18,16 @@ pub(super) fn run(args: &VerifyArgs, context: &Context) -> Result<Done> {
     let begun = Instant::now();
     let data = args.data.resolve()?;
     let report = &context.report;
+    let bar = Arc::new(Progress::new(report, "verifying", "objects", 0));
     let said = AtomicU64::new(0);
     let found = |finding: &Finding| {
         if said.fetch_add(1, Ordering::Relaxed) < args.limit {
-            report.finding(finding.kind.is_warning(), line(finding));
+            bar.suspend(|| report.finding(finding.kind.is_warning(), line(finding)));
         }
     };
     let options = VerifyOptions { check: (!args.no_decode).then(|| Arc::new(decodable) as Check) };
-    let watched = context.watched(&data.options, "verifying");
-    let result = context.wait(verify(&data.spec, &watched, &options, &found))??;
-    drop(watched);
+    let result = context.wait(verify(&data.spec, &watched(&data.options, &bar), &options, &found))??;
+    drop(bar);
 
     let unsaid = said.load(Ordering::Relaxed).saturating_sub(args.limit);
     if unsaid > 0 {
