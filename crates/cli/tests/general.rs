@@ -62,7 +62,14 @@ fn a_missing_path_exits_with_3_and_a_hint() {
     assert_eq!((said.code, error["kind"].as_str()), (3, Some("not_found")));
     assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("other.tar")));
     assert!(error["facts"].is_object());
-    assert_eq!(harness.run(&["info", "no/such/folder"]).code, 3);
+    for command in ["info", "verify"] {
+        let said = harness.run(&[command, "data/none.tar"]);
+        assert_eq!(said.code, 3);
+        said.warns(&["none.tar", "hint: check the path: `data` is there and holds `other.tar`"]);
+        let said = harness.run(&[command, "no/such/folder"]);
+        assert_eq!(said.code, 3);
+        said.warns(&["hint: check the path: `.` is there and holds ", "`data`"]);
+    }
 }
 
 #[test]

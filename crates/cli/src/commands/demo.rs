@@ -15,6 +15,7 @@ use forebay_core::{Error, Result};
 use forebay_engine::source::{self, OpenOptions};
 use forebay_engine::{Loader, LoaderConfig, Next, Stats};
 use serde_json::json;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -65,7 +66,7 @@ pub(super) fn run(plan: &DemoPlan, context: &Context) -> Result<Done> {
     let (stats, elapsed) = train(loader, plan, context)?;
     let verdict = Verdict::new(&stats, elapsed, plan);
     say(plan, context, &stats, elapsed, &verdict);
-    let kept = plan.keep.then(|| folder.keep());
+    let kept: Option<PathBuf> = plan.keep.then(|| folder.keep().components().collect());
     if let Some(kept) = &kept {
         report.fact("dataset", kept.display());
     }

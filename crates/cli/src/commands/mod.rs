@@ -18,9 +18,10 @@ use crate::args::{Command, ConfigCommand, Data};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::Report;
-use forebay_core::{Error, Result};
+use forebay_core::{Error, ErrorKind, Result};
 use forebay_engine::source::{self, Dataset, OpenOptions};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 
 /// How a command ended when it did not fail.
@@ -76,7 +77,8 @@ impl Context {
     /// Opens a dataset, with a bar while it is indexed. What happened on the way is noted.
     fn open(&self, data: &Data) -> Result<Dataset> {
         let bar = Arc::new(Progress::new(&self.report, "indexing", "objects", 0));
-        let dataset = self.wait(source::open(&data.spec, &watched(&data.options, &bar)))??;
+        let opened = self.wait(source::open(&data.spec, &watched(&data.options, &bar)))?;
+        let dataset = opened.map_err(|error| with_nearby(error, &data.spec))?;
         drop(bar);
         for note in dataset.notes() {
             self.report.note(note);
@@ -100,6 +102,31 @@ fn watched(options: &OpenOptions, bar: &Arc<Progress>) -> OpenOptions {
     let bar = Arc::clone(bar);
     let progress = Arc::new(move |now: source::Progress| bar.set(now.objects_done, now.objects_total));
     OpenOptions { progress: Some(progress), ..options.clone() }
+}
+
+/// Tells what is near a path that is not there, when nobody has told more yet.
+fn with_nearby(error: Error, spec: &[String]) -> Error {
+    if error.kind() != ErrorKind::NotFound || error.hint().is_some() {
+        return error;
+    }
+    let missing = spec.iter().map(Path::new).find(|path| !path.exists());
+    let Some(there) = missing.and_then(|path| path.ancestors().skip(1).find(|folder| is_folder(folder)))
+    else {
+        return error;
+    };
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    let entries = std::fs::read_dir(there).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| format!("`{}`", entry.file_name().to_string_lossy())).take(1000).collect();
+    names.sort();
+    names.truncate(5);
+    let holds = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+    error.with_hint(format!("check the path: `{}` is there and holds {holds}", there.display()))
+}
+
+/// The empty path, above a relative one, is the folder that the command runs in.
+fn is_folder(path: &Path) -> bool {
+    path.as_os_str().is_empty() || path.is_dir()
 }
 
 /// A size for people.

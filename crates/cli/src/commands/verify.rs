@@ -1,6 +1,6 @@
 //! `forebay verify`: looks at everything and names each fault with its place.
 
-use super::{Context, Done, counted, size, watched};
+use super::{Context, Done, counted, size, watched, with_nearby};
 use crate::args::VerifyArgs;
 use crate::progress::Progress;
 use forebay_core::{Result, size::format_seconds};
@@ -26,7 +26,8 @@ pub(super) fn run(args: &VerifyArgs, context: &Context) -> Result<Done> {
         }
     };
     let options = VerifyOptions { check: (!args.no_decode).then(|| Arc::new(decodable) as Check) };
-    let result = context.wait(verify(&data.spec, &watched(&data.options, &bar), &options, &found))??;
+    let result = context.wait(verify(&data.spec, &watched(&data.options, &bar), &options, &found))?;
+    let result = result.map_err(|error| with_nearby(error, &data.spec))?;
     drop(bar);
 
     let unsaid = said.load(Ordering::Relaxed).saturating_sub(args.limit);
