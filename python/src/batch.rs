@@ -25,8 +25,8 @@ pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyTu
                 }
                 ("tensors", list.into_any())
             }
-            // A payload is copied: while it lives as it was fetched it counts against the loader's memory, and a
-            // loop that keeps a few batches would stop its own loader.
+            // A payload is copied into a `bytes`, which every Python library takes, and which holds on to nothing
+            // else: small payloads share the memory of the request that brought them.
             Column::Bytes(values) => {
                 ("bytes", PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?.into_any())
             }

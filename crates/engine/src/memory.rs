@@ -15,7 +15,7 @@ use forebay_ops::{BatchBuilder, Output, OutputKind};
 const AUTO_READY_BYTES: u64 = 128 << 20;
 
 /// Least memory for payloads when the user does not say.
-const AUTO_PAYLOAD_BYTES: u64 = 64 << 20;
+const AUTO_PAYLOAD_BYTES: u64 = 48 << 20;
 
 /// Decoded pixels per encoded byte that are assumed for images whose size is known only after decoding.
 const ASSUMED_EXPANSION: u64 = 16;
@@ -86,12 +86,12 @@ fn batch_bound(config: &LoaderConfig, manifest: &Manifest, outputs: &[Output]) -
     fixed.saturating_add(per_row.saturating_mul(rows))
 }
 
-/// Two batches' worth of payloads, or two groups of blocks: one being used, one on its way.
+/// Two batches' worth of payloads, or one group of blocks and a half: one being used up, the next on its way.
 fn wanted_payload_bytes(config: &LoaderConfig, manifest: &Manifest) -> u64 {
     let mean = manifest.total_bytes() / manifest.len().max(1);
     let batches = mean.saturating_mul(config.consumer.batch_size).saturating_mul(2);
     let groups = match config.shuffle {
-        Shuffle::Block(block) => block.block_bytes.saturating_mul(block.group_blocks).saturating_mul(2),
+        Shuffle::Block(block) => block.block_bytes.saturating_mul(block.group_blocks).saturating_mul(3) / 2,
         _ => 0,
     };
     batches.max(groups).max(AUTO_PAYLOAD_BYTES).min(manifest.total_bytes().saturating_mul(2).max(1 << 20))

@@ -4,6 +4,7 @@
 //! owner, often a Python array, lets go. While a batch is being made its buffer is a [`Rows`]: every row can be
 //! claimed once, so threads write disjoint parts without a lock and without a copy afterwards.
 
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -202,6 +203,10 @@ impl std::ops::DerefMut for RowMut {
     }
 }
 
+/// Buffers from this size on are mapped rather than taken from the allocator, which would write zeros into an
+/// over-aligned block at once, on one thread; mapped pages are zeroed by whoever touches them first.
+const MAPPED_FROM: usize = 2 << 20;
+
 fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(capacity, ALIGNMENT)
         .expect("capacity is a multiple of a page, far below isize::MAX")
@@ -209,14 +214,33 @@ fn layout(capacity: usize) -> Layout {
 
 fn allocate(capacity: usize) -> NonNull<u8> {
     let layout = layout(capacity);
-    // SAFETY: the layout has a non-zero size.
-    let start = unsafe { alloc_zeroed(layout) };
+    let start = if capacity >= MAPPED_FROM {
+        let flags = MapFlags::PRIVATE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), capacity, ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
+        let start = start.unwrap_or(std::ptr::null_mut());
+        if !start.is_null() {
+            // SAFETY: the range was mapped a moment ago. Huge pages are a wish: refusing it changes nothing.
+            let _ = unsafe { madvise(start, capacity, Advice::LinuxHugepage) };
+        }
+        start.cast()
+    } else {
+        // SAFETY: the layout has a non-zero size.
+        unsafe { alloc_zeroed(layout) }
+    };
     NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
 fn release(start: NonNull<u8>, capacity: usize) {
-    // SAFETY: `start` came from `allocate(capacity)` and is owned by the caller.
-    unsafe { dealloc(start.as_ptr(), layout(capacity)) }
+    if capacity >= MAPPED_FROM {
+        // SAFETY: `start` came from a mapping of `capacity` bytes in `allocate` and is owned by the caller.
+        let _ = unsafe { munmap(start.as_ptr().cast(), capacity) };
+    } else {
+        // SAFETY: `start` came from `allocate(capacity)` and is owned by the caller.
+        unsafe { dealloc(start.as_ptr(), layout(capacity)) }
+    }
 }
 
 #[cfg(test)]
@@ -234,6 +258,7 @@ mod tests {
         assert_eq!(again.as_ptr(), address);
         assert_eq!(address as usize % ALIGNMENT, 0);
         drop(pool.take(100_000));
+        drop(pool.take(3 << 20));
         assert_eq!(pool.idle_bytes(), 0, "a buffer above the limit goes back to the system");
         drop(again);
         assert_eq!(pool.idle_bytes(), 8192);

@@ -85,7 +85,9 @@ class Bench(ABC):
         for subject, values in figures["results"].items():
             lines.append(f"  {subject}")
             for key, value in values.items():
-                lines.append(f"    {key:28} {value['median']:12.4g}   ({value['min']:.4g} to {value['max']:.4g})")
+                lines.append(
+                    f"    {key:28} {value['median']:12.4g}   ({value['min']:.4g} to {value['max']:.4g})"
+                )
         for bar in figures["bars"]:
             verdict = "holds" if bar["holds"] else "does not hold"
             lines.append(f"  {bar['name']}: {bar['value']:.3g} {bar['unit']} (goal {bar['goal']}): {verdict}")

@@ -16,7 +16,7 @@ class ImagesBench(Bench):
     name: ClassVar[str] = "images"
     subjects: ClassVar[tuple[str, ...]] = ("forebay", "dataloader", "webdataset")
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "torch", "torchvision", "webdataset", "pillow")
-    default_samples: ClassVar[int] = 4096
+    default_samples: ClassVar[int] = 2048
 
     def make(self, folder: Path) -> dict[str, Any]:
         return _made.images(folder, self.samples)

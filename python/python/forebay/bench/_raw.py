@@ -13,7 +13,7 @@ class RawBench(Bench):
     """How much of a plain sequential read is left when every sample comes out as an object of its own."""
 
     name: ClassVar[str] = "raw"
-    subjects: ClassVar[tuple[str, ...]] = ("forebay_raw", "read", "webdataset_raw")
+    subjects: ClassVar[tuple[str, ...]] = ("forebay_raw", "read", "read_reused", "webdataset_raw")
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "webdataset")
     default_samples: ClassVar[int] = 8192
 

@@ -74,7 +74,9 @@ def webdataset(settings: Settings) -> Callable[[], Iterator[int]]:
             .map_tuple(transform, lambda label: label)
             .batched(settings["batch_size"])
         )
-        loader = wds.WebLoader(data, batch_size=None, num_workers=settings["workers"], persistent_workers=True)
+        loader = wds.WebLoader(
+            data, batch_size=None, num_workers=settings["workers"], persistent_workers=True
+        )
         for _ in range(settings["epochs"]):
             for images, _labels in loader:
                 yield len(images)
@@ -110,7 +112,19 @@ def webdataset_raw(settings: Settings) -> Callable[[], Iterator[int]]:
 
 
 def read(settings: Settings) -> Callable[[], Iterator[int]]:
-    """Plain ``read()`` of the shards into one buffer of 1 MiB."""
+    """Plain ``read()`` of each shard: all of its bytes, in memory of their own."""
+
+    def run() -> Iterator[int]:
+        for _ in range(settings["epochs"]):
+            for path in sorted(Path(settings["path_shards"]).glob("*.tar")):
+                with path.open("rb") as file:
+                    yield len(file.read())
+
+    return run
+
+
+def read_reused(settings: Settings) -> Callable[[], Iterator[int]]:
+    """``readinto`` of one buffer of 1 MiB again and again: what the page cache gives when nobody keeps the bytes."""
 
     def run() -> Iterator[int]:
         buffer = memoryview(bytearray(1 << 20))
@@ -124,7 +138,8 @@ def read(settings: Settings) -> Callable[[], Iterator[int]]:
 
 
 SUBJECTS = {
-    subject.__name__: subject for subject in (forebay, dataloader, webdataset, forebay_raw, webdataset_raw, read)
+    subject.__name__: subject
+    for subject in (forebay, dataloader, webdataset, forebay_raw, webdataset_raw, read, read_reused)
 }
 
 
@@ -157,7 +172,7 @@ def main() -> None:
             first = time.perf_counter() - began
         total += amount
     seconds, cpu = time.perf_counter() - began, _cpu_seconds() - cpu
-    if subject.endswith("raw") or subject == "read":
+    if subject.endswith("raw") or subject.startswith("read"):
         figures = {"bytes_per_second": total / seconds, "cpu_seconds_per_gigabyte": cpu / total * 1e9}
     else:
         figures = {
