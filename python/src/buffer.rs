@@ -15,7 +15,7 @@ use std::mem::ManuallyDrop;
 /// One block of writable memory, aligned to 4096 bytes.
 #[pyclass(frozen, module = "forebay._native")]
 pub(crate) struct Memory {
-    buffer: Owned<Buffer>,
+    _buffer: Owned<Buffer>,
     start: usize,
     bytes: usize,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(buffer: Buffer) -> Self {
         let (start, bytes) = (buffer.as_ptr() as usize, buffer.len());
-        Self { buffer: Owned::new(buffer), start, bytes }
+        Self { _buffer: Owned::new(buffer), start, bytes }
     }
 
     /// Memory with a copy of `bytes`.

@@ -7,6 +7,7 @@
 
 mod batch;
 mod buffer;
+mod cli;
 mod dataset;
 mod error;
 mod loader;
@@ -20,6 +21,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::buffer::Memory;
+    #[pymodule_export]
+    use crate::cli::run_cli;
     #[pymodule_export]
     use crate::dataset::{Dataset, open, synthetic};
     #[pymodule_export]

@@ -27,7 +27,9 @@ def native_address(array: np.ndarray) -> int:
 
 @pytest.fixture
 def loader(tree: Path) -> Any:
-    with fb.Loader(tree, [fb.image("jpg").resize((32, 32)).normalize(fb.IMAGENET), fb.label("cls")], batch_size=4) as it:
+    with fb.Loader(
+        tree, [fb.image("jpg").resize((32, 32)).normalize(fb.IMAGENET), fb.label("cls")], batch_size=4
+    ) as it:
         yield it
 
 
@@ -57,7 +59,10 @@ def test_p040_torch_tensors_look_at_native_memory(tree: Path) -> None:
         fb.image("jpg").resize((8, 8)).named("small"),
         fb.label("cls"),
     ]
-    with fb.Loader(tree, recipe, batch_size=4, output="torch") as loader, fb.Loader(tree, recipe, batch_size=4) as plain:
+    with (
+        fb.Loader(tree, recipe, batch_size=4, output="torch") as loader,
+        fb.Loader(tree, recipe, batch_size=4) as plain,
+    ):
         for batch, arrays in zip(loader, plain, strict=True):
             assert batch["jpg"].dtype == torch.bfloat16
             assert batch["small"].dtype == torch.uint8
@@ -88,7 +93,10 @@ def test_p040_jax_arrays_look_at_native_memory(tree: Path) -> None:
             for name in ("jpg", "half"):
                 put = jax.device_put(batch[name], may_alias=True)
                 assert put.unsafe_buffer_pointer() == native_address(batch[name])
-    with fb.Loader(tree, recipe, batch_size=4, output="jax") as loader, fb.Loader(tree, recipe, batch_size=4) as plain:
+    with (
+        fb.Loader(tree, recipe, batch_size=4, output="jax") as loader,
+        fb.Loader(tree, recipe, batch_size=4) as plain,
+    ):
         for batch, arrays in zip(loader, plain, strict=True):
             assert isinstance(batch["jpg"], jax.Array)
             assert batch["half"].dtype == jnp.bfloat16

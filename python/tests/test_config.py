@@ -33,7 +33,10 @@ def test_the_environment_speaks_and_the_argument_wins(monkeypatch: pytest.Monkey
     monkeypatch.setenv("FOREBAY_MEMORY", "2GiB")
     monkeypatch.setenv("FOREBAY_NUM_WORKERS", "auto")
     monkeypatch.setenv("FOREBAY_TIMEOUT", "none")
-    with fb.Loader(SMALL, RAW) as loader, fb.Loader(SMALL, RAW, batch_size=4, seed=11, drop_last=False) as other:
+    with (
+        fb.Loader(SMALL, RAW) as loader,
+        fb.Loader(SMALL, RAW, batch_size=4, seed=11, drop_last=False) as other,
+    ):
         assert loader.batch_size == 7
         assert len(loader) == 5
         assert other.batch_size == 4
@@ -48,7 +51,13 @@ def test_faults_of_arguments_are_reported_at_once_with_their_source(monkeypatch:
     with pytest.raises(fb.InvalidConfigError) as caught:
         fb.Loader(SMALL, RAW, batch_size=0, shuffle="sideways", memory="12 parsecs", max_errors=1.5)  # type: ignore[arg-type]
     text = str(caught.value)
-    for part in ("batch_size is 0", "shuffle is 'sideways'", "memory is", "max_errors is 1.5", "FOREBAY_IN_ORDER"):
+    for part in (
+        "batch_size is 0",
+        "shuffle is 'sideways'",
+        "memory is",
+        "max_errors is 1.5",
+        "FOREBAY_IN_ORDER",
+    ):
         assert part in text
 
 
@@ -106,7 +115,9 @@ def test_p039_the_arguments_of_a_torch_loader_are_taken() -> None:
     assert known - refused <= set(_config.ARGUMENTS)
 
 
-def test_ranks_are_found_and_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_ranks_are_found_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def found() -> tuple[int, int]:
         with fb.Loader(SMALL, RAW) as loader:
             return loader.rank, loader.world_size

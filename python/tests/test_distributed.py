@@ -67,7 +67,13 @@ def launch(folder: Path, run: str, ranks: int, kill_at: int = 0) -> list[subproc
     return [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT), str(folder), str(kill_at)],
-            env={**os.environ, **common, "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank)},
+            env={
+                **os.environ,
+                **common,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(ranks),
+                "LOCAL_RANK": str(rank),
+            },
         )
         for rank in range(ranks)
     ]

@@ -176,7 +176,10 @@ def test_batches_survive_what_frameworks_do_to_them(shards: str) -> None:
 
 def test_tqdm_knows_the_length(shards: str) -> None:
     tqdm = pytest.importorskip("tqdm")
-    with fb.Loader(shards, RECIPE, batch_size=64) as loader, tqdm.tqdm(loader, disable=None, file=None) as bar:
+    with (
+        fb.Loader(shards, RECIPE, batch_size=64) as loader,
+        tqdm.tqdm(loader, disable=None, file=None) as bar,
+    ):
         assert bar.total == 16
         assert made.ids(bar) == list(range(1003))
 

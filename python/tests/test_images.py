@@ -121,7 +121,9 @@ def test_the_usual_evaluation_recipe_equals_torchvision() -> None:
     from torchvision import transforms
 
     payload, image = CORPUS["png"]
-    theirs = transforms.Compose([transforms.Resize(64), transforms.CenterCrop(56), transforms.ToTensor()])(image)
+    theirs = transforms.Compose([transforms.Resize(64), transforms.CenterCrop(56), transforms.ToTensor()])(
+        image
+    )
     ours = load(payload, fb.image("img").resize(64).center_crop(56))
     assert np.abs(ours.astype(int) - (theirs.permute(1, 2, 0).numpy() * 255).round().astype(int)).max() <= 2
     mean, std = fb.IMAGENET
@@ -138,7 +140,9 @@ def test_p034_crops_are_drawn_anew_each_epoch_and_again_the_same(tree: Path) -> 
         with fb.Loader(tree, recipe, batch_size=4, shuffle=True, seed=8, num_workers=threads) as loader:
             for _ in range(3):
                 for batch in loader:
-                    seen.update({(batch.epoch, int(i)): row for i, row in zip(batch.ids, batch["jpg"], strict=True)})
+                    seen.update(
+                        {(batch.epoch, int(i)): row for i, row in zip(batch.ids, batch["jpg"], strict=True)}
+                    )
         return seen
 
     first, again = run(1), run(4)
@@ -183,13 +187,18 @@ def test_random_resized_crop_is_distributed_as_torchvisions() -> None:
 
     for column, slack in ((0, 3), (1, 3), (2, 2), (3, 2)):
         # Pixel values are rounded, so the comparison allows a shift of a pixel or two.
-        shifts = (ks_2samp(ours[:, column] + shift, theirs[:, column]).statistic for shift in range(-slack, slack + 1))
+        shifts = (
+            ks_2samp(ours[:, column] + shift, theirs[:, column]).statistic
+            for shift in range(-slack, slack + 1)
+        )
         assert min(shifts) < 0.05, column
     assert abs(np.mean(ours[:, 0] * ours[:, 1]) / np.mean(w * h) - 1) < 0.03
 
 
 def test_flip_and_grayscale_happen_with_their_probability() -> None:
-    ramp = Image.fromarray(np.tile(np.arange(16, dtype=np.uint8)[None, :, None] * [[[1, 3, 9]]], (8, 1, 1)).astype(np.uint8))
+    ramp = Image.fromarray(
+        np.tile(np.arange(16, dtype=np.uint8)[None, :, None] * [[[1, 3, 9]]], (8, 1, 1)).astype(np.uint8)
+    )
     data = fb.synthetic(4000, templates=[made.encoded(ramp, "PNG")], field="png")
     recipe = [fb.image("png").flip(0.25).grayscale(0.4).layout("hwc")]
     flipped = gray = 0

@@ -49,7 +49,18 @@ def test_the_package_is_strictly_typed_and_the_stubs_are_true(tmp_path: Path) ->
     config = Path(__file__).parents[2] / "pyproject.toml"
     cache = tmp_path / "mypy"
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file", config, "--cache-dir", cache, "-p", "forebay"],
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--config-file",
+            config,
+            "--cache-dir",
+            cache,
+            "-p",
+            "forebay",
+        ],
         capture_output=True,
         text=True,
     )

@@ -67,7 +67,9 @@ def test_no_thread_runs_before_the_first_batch_and_none_after_close() -> None:
 @pytest.mark.parametrize("how", ["with", "break", "exception", "del"])
 def test_p077_threads_are_gone_in_two_seconds(how: str) -> None:
     def use() -> None:
-        loader = fb.Loader(fb.synthetic(5000, bytes=1000), [fb.raw("bin").delay(0.2)], batch_size=4, num_workers=8)
+        loader = fb.Loader(
+            fb.synthetic(5000, bytes=1000), [fb.raw("bin").delay(0.2)], batch_size=4, num_workers=8
+        )
         if how == "with":
             with loader:
                 next(iter(loader))
@@ -105,7 +107,10 @@ LOOP = """
 def started(body: str, delay: float = 0.01) -> subprocess.Popen[str]:
     code = textwrap.dedent(LOOP).format(delay=delay, body=body)
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-W", "ignore", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -252,7 +257,9 @@ def test_fork_after_use_is_a_clear_error_and_the_parent_goes_on(shards: str) -> 
     assert lines[1] == "1003 1"
     lines = forked(shards, before, "del iterator, loader, kept; import gc; gc.collect(); print(len(data))")
     assert lines[-1] == "1003 0"
-    lines = forked(shards, before, "print(sum(b.size for b in fb.Loader(data, [fb.text('txt')])), flush=True)")
+    lines = forked(
+        shards, before, "print(sum(b.size for b in fb.Loader(data, [fb.text('txt')])), flush=True)"
+    )
     assert lines == ["1003", "1003 0"]
 
 
@@ -263,7 +270,9 @@ def _count(loader: fb.Loader, queue: Any) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_loaders_work_in_processes_of_every_start_method(method: str, shards: str) -> None:
     context = multiprocessing.get_context(method)
-    loaders = [fb.Loader(shards, [fb.text("txt")], batch_size=50, rank=rank, world_size=2) for rank in range(2)]
+    loaders = [
+        fb.Loader(shards, [fb.text("txt")], batch_size=50, rank=rank, world_size=2) for rank in range(2)
+    ]
     queue = context.Queue()
     processes = [context.Process(target=_count, args=(loader, queue)) for loader in loaders]
     for process in processes:

@@ -74,7 +74,9 @@ def test_every_iteration_is_the_next_epoch(numbers: fb.Dataset) -> None:
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_a_loop_left_early_goes_on_with_the_next_epoch_and_an_unused_one_does_not(numbers: fb.Dataset) -> None:
+def test_a_loop_left_early_goes_on_with_the_next_epoch_and_an_unused_one_does_not(
+    numbers: fb.Dataset,
+) -> None:
     with fb.Loader(numbers, RAW, batch_size=100) as loader:
         iter(loader)
         assert next(iter(loader)).epoch == 0
@@ -217,7 +219,9 @@ def test_p030_counts_of_the_last_batch_are_exact(samples: int, policy: Any) -> N
 
 def test_p004_arrival_order_names_every_sample_and_an_epoch_is_exact() -> None:
     # Pictures of very different size take very different times.
-    templates = [made.encoded(made.picture(n, *size)) for n, size in enumerate([(16, 16), (900, 700), (60, 60)])]
+    templates = [
+        made.encoded(made.picture(n, *size)) for n, size in enumerate([(16, 16), (900, 700), (60, 60)])
+    ]
     data = fb.synthetic(300, templates=templates, field="jpg")
     recipe = [fb.image("jpg").resize((8, 8)), fb.label("cls")]
     with fb.Loader(data, recipe, batch_size=8, shuffle=True, in_order=False, num_workers=4, seed=1) as loader:
@@ -231,7 +235,9 @@ def test_p004_arrival_order_names_every_sample_and_an_epoch_is_exact() -> None:
 
 @pytest.mark.parametrize("window", [0, 5, 64])
 def test_p005_arrival_order_stays_within_its_window_and_epoch(window: int) -> None:
-    templates = [made.encoded(made.picture(n, *size)) for n, size in enumerate([(16, 16), (900, 700), (60, 60)])]
+    templates = [
+        made.encoded(made.picture(n, *size)) for n, size in enumerate([(16, 16), (900, 700), (60, 60)])
+    ]
     data = fb.synthetic(120, templates=templates, field="jpg")
     recipe = [fb.image("jpg").resize((8, 8)), fb.raw("jpg").named("bytes")]
     common: dict[str, Any] = {"batch_size": 8, "shuffle": "full", "seed": 3, "num_workers": 4}
@@ -259,7 +265,10 @@ def test_show_makes_any_batch_again(tree: Any) -> None:
         kept = {(batch.epoch, batch.step): batch for _ in range(3) for batch in loader}
         place = loader.state_dict()
         for (epoch, step), batch in kept.items():
-            for shown in (loader.show(epoch, step), fb.show(tree, recipe, epoch=epoch, batch=step, **arguments)):
+            for shown in (
+                loader.show(epoch, step),
+                fb.show(tree, recipe, epoch=epoch, batch=step, **arguments),
+            ):
                 assert shown.ids.tolist() == batch.ids.tolist()
                 assert np.array_equal(shown["jpg"], batch["jpg"])
                 assert (shown.epoch, shown.step) == (epoch, step)

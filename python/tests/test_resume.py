@@ -205,7 +205,9 @@ def test_a_state_travels_through_torch_save(numbers: fb.Dataset, tmp_path: Path)
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("order", [ORDERS[2], ORDERS[3]])
-def test_a_state_travels_through_distributed_checkpoint(numbers: fb.Dataset, tmp_path: Path, order: Any) -> None:
+def test_a_state_travels_through_distributed_checkpoint(
+    numbers: fb.Dataset, tmp_path: Path, order: Any
+) -> None:
     import torch.distributed.checkpoint as dcp
 
     with fb.Loader(numbers, RAW, batch_size=100, **order) as loader:

@@ -35,7 +35,9 @@ def test_p009_the_next_epoch_begins_without_a_gap() -> None:
     data = fb.synthetic(400, bytes=1000)
 
     def ratio() -> float:
-        with fb.Loader(data, [fb.raw("bin").delay(0.002)], batch_size=10, num_workers=4, shuffle=True) as loader:
+        with fb.Loader(
+            data, [fb.raw("bin").delay(0.002)], batch_size=10, num_workers=4, shuffle=True
+        ) as loader:
             first, second = waits(loader), waits(loader)
         return second[0] / statistics.median(first[1:] + second[1:])
 

@@ -78,7 +78,9 @@ __all__ = [
 
 if _DEBUG_BUILD:
     warnings.warn(
-        "this is a debug build of forebay: many times slower, not for measurements", RuntimeWarning, stacklevel=2
+        "this is a debug build of forebay: many times slower, not for measurements",
+        RuntimeWarning,
+        stacklevel=2,
     )
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import signal
 import sys
+
+from forebay import _native
 
 __all__ = ["main"]
 
@@ -13,6 +17,6 @@ def main() -> int:
     if sys.argv[1:2] == ["bench"] and importlib.util.find_spec("forebay.bench") is not None:
         bench = importlib.import_module("forebay.bench")
         return int(bench.main(sys.argv[2:]))
-    from forebay import _native
-
+    # Python's handler would only take note of Ctrl-C until the command is done.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     return int(_native.run_cli(["forebay", *sys.argv[1:]]))

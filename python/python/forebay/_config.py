@@ -157,7 +157,16 @@ def _none_or(read: Callable[[str], T]) -> Callable[[str], T | None]:
 
 
 def _read_bool(text: str) -> Any:
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    words = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
     return words.get(text.lower(), text)
 
 

@@ -450,7 +450,9 @@ def _last_batch(config: dict[str, Any]) -> str:
     if named is None:
         return "drop" if drop else "partial"
     if drop is not None and drop != (named == "drop"):
-        raise InvalidConfigError(f"make loader: drop_last={drop} and last_batch={named!r} contradict each other")
+        raise InvalidConfigError(
+            f"make loader: drop_last={drop} and last_batch={named!r} contradict each other"
+        )
     return str(named)
 
 
