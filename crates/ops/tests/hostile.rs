@@ -2,7 +2,6 @@
 //!
 //! `tests/data/attacks` holds one attack a file, named for what it tries; `tests/data/make.py` made them. What
 //! fuzzing finds is kept there too.
-#![expect(clippy::unwrap_used, reason = "a test that cannot read its data fails")]
 
 use forebay_core::recipe::{ImageMode, Orientation, default_max_pixels};
 use forebay_core::{ErrorKind, Result};

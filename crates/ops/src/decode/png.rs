@@ -42,6 +42,12 @@ pub fn decode(payload: &[u8], mode: ImageMode, into: &mut Image) -> Result<()> {
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(fault)?;
+    // The decoder takes a palette as it comes, and panics on one that ends inside a color or has too many.
+    if let Some(palette) = &reader.info().palette
+        && (!palette.len().is_multiple_of(3) || palette.len() > 3 * 256)
+    {
+        return Err(Error::corrupt(format!("decode png: the palette has {} bytes", palette.len())));
+    }
     let (color, depth) = reader.output_color_type();
     debug_assert!(
         depth == BitDepth::Eight && color != ColorType::Indexed,

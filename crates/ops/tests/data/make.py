@@ -236,6 +236,8 @@ def attacks():
     yield "no_such_color.png", png(1, 1, 8, 5, line)
     yield "no_such_depth.png", png(1, 1, 7, 0, line)
     yield "palette_missing.png", png(1, 1, 8, 3, b"\0\0")
+    yield "palette_ends_inside_a_color.png", png(1, 1, 8, 3, b"\0\0", before=chunk(b"PLTE", b"\0" * 13))
+    yield "palette_of_too_many_colors.png", png(1, 1, 8, 3, b"\0\0", before=chunk(b"PLTE", b"\0" * 3000))
     yield "too_few_lines.png", png(1, 9, 8, 2, line)
     yield "header_checksum.png", rgb[:29] + b"\0\0\0\0" + rgb[33:]
     yield "data_checksum.png", head(1, 1) + chunk(b"IDAT", zlib.compress(line), 0) + chunk(b"IEND", b"")
