@@ -6,11 +6,10 @@ import json
 import os
 from pathlib import Path
 
+import forebay as fb
 import made
 import numpy as np
 import pytest
-
-import forebay as fb
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def write_shards(folder: Path, samples: list[dict[str, bytes]], shards: int) -> 
     """Shards `s-000.tar` and so on; returns their spec."""
     folder.mkdir(parents=True, exist_ok=True)
     cuts = [len(samples) * shard // shards for shard in range(shards + 1)]
-    for shard, (start, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for shard, (start, end) in enumerate(itertools.pairwise(cuts)):
         write_tar(folder / f"s-{shard:03d}.tar", samples[start:end], start)
     return str(folder / f"s-{{000..{shards - 1:03d}}}.tar")
 

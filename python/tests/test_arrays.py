@@ -6,11 +6,10 @@ import gc
 from pathlib import Path
 from typing import Any
 
+import forebay as fb
 import made
 import numpy as np
 import pytest
-
-import forebay as fb
 
 
 def address(array: np.ndarray) -> int:

@@ -6,10 +6,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import forebay as fb
 import made
 import pytest
-
-import forebay as fb
 
 RECIPE = [fb.image("jpg").resize((8, 8)), fb.label("cls")]
 BAD = {13, 333, 338, 500, 711, 900, 901, 902, 950, 999}

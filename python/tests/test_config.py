@@ -8,10 +8,9 @@ import sys
 import types
 from typing import Any
 
+import forebay as fb
 import made
 import pytest
-
-import forebay as fb
 from forebay import _config
 
 RAW = [fb.raw("bin"), fb.label("cls")]

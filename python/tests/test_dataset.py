@@ -6,10 +6,9 @@ import logging
 import pickle
 from pathlib import Path
 
+import forebay as fb
 import made
 import pytest
-
-import forebay as fb
 
 
 def test_a_folder_of_classes_shows_its_samples(tree: Path) -> None:

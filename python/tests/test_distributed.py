@@ -12,9 +12,8 @@ import textwrap
 import time
 from pathlib import Path
 
-import pytest
-
 import forebay as fb
+import pytest
 
 SCRIPT = """
     import json, os, sys, time

@@ -6,9 +6,8 @@ import copy
 import pickle
 import traceback
 
-import pytest
-
 import forebay as fb
+import pytest
 from forebay import errors
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name != "ForebayError"]

@@ -6,11 +6,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import forebay as fb
 import made
 import numpy as np
 import pytest
-
-import forebay as fb
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
@@ -167,7 +166,7 @@ def test_batches_survive_what_frameworks_do_to_them(shards: str) -> None:
     with fb.Loader(shards, RECIPE, batch_size=4) as loader:
         batch = next(iter(loader))
     moved = type(batch)({name: value * 1 for name, value in batch.items()})
-    assert moved.ids is None
+    assert len(moved.ids) == 0
     assert moved.size == 4
     converted = default_convert(batch)
     assert torch.is_tensor(converted["npy"])

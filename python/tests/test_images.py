@@ -8,12 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import forebay as fb
 import made
 import numpy as np
 import pytest
 from PIL import Image
-
-import forebay as fb
 
 
 def corpus() -> dict[str, tuple[bytes, Image.Image]]:

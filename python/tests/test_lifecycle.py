@@ -13,11 +13,10 @@ import threading
 import time
 from typing import Any
 
+import forebay as fb
 import made
 import psutil
 import pytest
-
-import forebay as fb
 
 RAW = [fb.raw("bin"), fb.label("cls")]
 

@@ -7,11 +7,10 @@ import pickle
 from collections import Counter
 from typing import Any
 
+import forebay as fb
 import made
 import numpy as np
 import pytest
-
-import forebay as fb
 
 RAW = [fb.raw("bin"), fb.label("cls")]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 
+import forebay as fb
 import numpy as np
 import pytest
-
-import forebay as fb
 
 FULL = [
     fb.image("jpg;png", mode="rgb", orientation="apply", max_pixels=10_000_000)

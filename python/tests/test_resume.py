@@ -8,11 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import forebay as fb
 import made
 import numpy as np
 import pytest
-
-import forebay as fb
 
 RAW = [fb.raw("bin"), fb.label("cls")]
 ORDERS: list[dict[str, Any]] = [

@@ -40,7 +40,7 @@ from forebay.recipe import IMAGENET, Column, Image, Normalization, Recipe, image
 from forebay.stats import Stats
 
 if TYPE_CHECKING:
-    from forebay import torch
+    from forebay import torch as torch
 
 __all__ = [
     "IMAGENET",

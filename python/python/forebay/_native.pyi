@@ -6,6 +6,22 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
+__all__ = [
+    "DEBUG_BUILD",
+    "Dataset",
+    "Loader",
+    "Memory",
+    "__version__",
+    "available_threads",
+    "merge_cursors",
+    "open",
+    "parse_bytes",
+    "read_recipe",
+    "recipe_to_toml",
+    "run_cli",
+    "synthetic",
+]
+
 __version__: str
 DEBUG_BUILD: bool
 

@@ -22,14 +22,14 @@ class Batch(dict[str, Any]):
     columns; `size` counts samples. Arrays are yours: writable, and valid after the loader moved on or was closed.
     """
 
-    ids: npt.NDArray[np.uint64] | None
-    """The sample in each row."""
-    padding: npt.NDArray[np.bool_] | None
+    ids: npt.NDArray[np.uint64]
+    """The sample in each row. Empty in a batch that a framework made anew, for example on another device."""
+    padding: npt.NDArray[np.bool_]
     """Rows that repeat a sample only to fill the batch."""
-    epoch: int | None
-    """The epoch that all samples belong to."""
-    step: int | None
-    """Number of the batch in this iteration, from 0."""
+    epoch: int
+    """The epoch that all samples belong to; -1 when that is not known."""
+    step: int
+    """Number of the batch in this iteration, from 0; -1 when that is not known."""
 
     # Frameworks that move a batch to a device make a new one with `type(batch)(columns)`: provenance is optional.
     def __init__(
@@ -38,21 +38,19 @@ class Batch(dict[str, Any]):
         *,
         ids: npt.NDArray[np.uint64] | None = None,
         padding: npt.NDArray[np.bool_] | None = None,
-        epoch: int | None = None,
-        step: int | None = None,
+        epoch: int = -1,
+        step: int = -1,
     ) -> None:
         super().__init__(columns)
-        self.ids = ids
-        self.padding = padding
+        self.ids = np.empty(0, np.uint64) if ids is None else ids
+        self.padding = np.zeros(len(self.ids), np.bool_) if padding is None else padding
         self.epoch = epoch
         self.step = step
 
     @property
     def size(self) -> int:
         """Number of samples, padding included."""
-        if self.ids is not None:
-            return len(self.ids)
-        return len(next(iter(self.values()), ()))
+        return len(self.ids) or len(next(iter(self.values()), ()))
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {_describe(value)}" for name, value in self.items())
@@ -63,8 +61,8 @@ def wrap(native: tuple[Any, ...], output: Output, *, single: bool = False) -> Ba
     """A batch from what the native loader gave; with `single`, its only sample without the batch axis."""
     epoch, step, rows, ids, padding, columns = native
     batch = Batch(
-        ids=np.ndarray((rows,), np.uint64, ids),
-        padding=np.ndarray((rows,), np.bool_, padding),
+        ids=np.ndarray((rows,), np.uint64, memoryview(ids)),
+        padding=np.ndarray((rows,), np.bool_, memoryview(padding)),
         epoch=epoch,
         step=step,
     )
@@ -135,7 +133,7 @@ _DTYPES = {
 
 
 def _array(memory: _native.Memory, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    return np.ndarray(shape, _DTYPES.get(dtype) or _bfloat16(), memory)
+    return np.ndarray(shape, _DTYPES.get(dtype) or _bfloat16(), memoryview(memory))
 
 
 def _bfloat16() -> np.dtype[Any]:

@@ -90,33 +90,33 @@ class Loader:
         data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         recipe: RecipeLike,
         *,
-        batch_size: int | None | Unset = UNSET,
+        batch_size: int | Unset | None = UNSET,
         shuffle: bool | Literal["full", "block"] | Unset = UNSET,
-        seed: int | None | Unset = UNSET,
-        drop_last: bool | None | Unset = UNSET,
-        last_batch: Literal["drop", "partial", "pad", "wrap"] | None | Unset = UNSET,
-        num_workers: int | Literal["auto"] | None | Unset = UNSET,
-        prefetch_batches: int | Literal["auto"] | None | Unset = UNSET,
-        prefetch_factor: int | None | Unset = UNSET,
-        memory: int | str | None | Unset = UNSET,
-        inflight: int | Literal["auto"] | None | Unset = UNSET,
+        seed: int | Unset | None = UNSET,
+        drop_last: bool | Unset | None = UNSET,
+        last_batch: Literal["drop", "partial", "pad", "wrap"] | Unset | None = UNSET,
+        num_workers: int | Literal["auto"] | Unset | None = UNSET,
+        prefetch_batches: int | Literal["auto"] | Unset | None = UNSET,
+        prefetch_factor: int | Unset | None = UNSET,
+        memory: int | str | Unset | None = UNSET,
+        inflight: int | Literal["auto"] | Unset | None = UNSET,
         in_order: bool | Unset = UNSET,
-        window: int | Literal["auto"] | None | Unset = UNSET,
-        timeout: float | None | Unset = UNSET,
-        rank: int | None | Unset = UNSET,
-        world_size: int | None | Unset = UNSET,
+        window: int | Literal["auto"] | Unset | None = UNSET,
+        timeout: float | Unset | None = UNSET,
+        rank: int | Unset | None = UNSET,
+        world_size: int | Unset | None = UNSET,
         on_error: Literal["raise", "skip", "substitute"] | Unset = UNSET,
-        max_errors: int | float | None | Unset = UNSET,
+        max_errors: int | float | Unset | None = UNSET,
         output: Literal["numpy", "torch", "jax", "dlpack"] | Unset = UNSET,
-        epochs: int | None | Unset = UNSET,
-        block_bytes: int | str | None | Unset = UNSET,
-        group_blocks: int | None | Unset = UNSET,
+        epochs: int | Unset | None = UNSET,
+        block_bytes: int | str | Unset | None = UNSET,
+        group_blocks: int | Unset | None = UNSET,
         pin_memory: bool | Unset = UNSET,
         persistent_workers: bool | Unset = UNSET,
-        worker_init_fn: Callable[[int], object] | None | Unset = UNSET,
-        generator: Any | None | Unset = UNSET,
-        multiprocessing_context: Any | None | Unset = UNSET,
-        pin_memory_device: str | None | Unset = UNSET,
+        worker_init_fn: Callable[[int], object] | Unset | None = UNSET,
+        generator: Any | Unset | None = UNSET,
+        multiprocessing_context: Any | Unset | None = UNSET,
+        pin_memory_device: str | Unset | None = UNSET,
         **unknown: Any,
     ) -> None:
         given = {name: value for name, value in locals().items() if name in _config.ARGUMENTS}
@@ -126,7 +126,6 @@ class Loader:
         self._data = data if isinstance(data, Dataset) else open_dataset(data)
         self._recipe = Recipe(recipe)
         self._settings = _settings(config, self._data)
-        self._rank, self._world_size = self._settings["rank"], self._settings["world_size"]
         self._single = config["batch_size"] is None
         self._output_name: str = config["output"]
         self._pin_memory: bool = config["pin_memory"]
@@ -208,7 +207,7 @@ class Loader:
     # Resuming.
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands: plain, JSON-able, below 4 KB. Describes what the loop received, not what was prefetched.
+        """Where the loop stands, by what it received, not by what was prefetched: plain, JSON-able, below 4 KB.
 
         In plan order it is the same on every rank, and can be loaded on any number of ranks. With `in_order=False` keep
         the states of all ranks and load them as a list.
@@ -327,12 +326,12 @@ class Loader:
     @property
     def rank(self) -> int:
         """This rank."""
-        return self._rank
+        return int(self._settings["rank"])
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return self._world_size
+        return int(self._settings["world_size"])
 
     # Ending.
 
@@ -359,7 +358,7 @@ class Loader:
         batch = "single samples" if self._single else f"batches of {s['batch_size']}"
         return (
             f"<forebay.Loader {self._data.url}: {batch}, shuffle {_shuffle_text(s)}, seed {s['seed']}, "
-            f"rank {self._rank} of {self._world_size}>"
+            f"rank {s['rank']} of {s['world_size']}>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -469,7 +468,6 @@ def _rebuild(data: Dataset, recipe: Recipe, how: tuple[Any, ...], cursor: str) -
     loader = Loader.__new__(Loader)
     loader._data, loader._recipe = data, recipe
     loader._settings, loader._single, loader._output_name, loader._pin_memory = how
-    loader._rank, loader._world_size = loader._settings["rank"], loader._settings["world_size"]
     loader._output = None
     loader._start(used=False)
     loader._native.seek(cursor)

@@ -260,6 +260,8 @@ class Recipe:
     """
 
     __slots__ = ("_fingerprint", "_json")
+    _json: str
+    _fingerprint: str
 
     def __init__(self, columns: RecipeLike) -> None:
         if isinstance(columns, Recipe):
@@ -268,11 +270,14 @@ class Recipe:
             is_json = _JSON.match(columns) is not None
             self._json, self._fingerprint = _native.read_recipe(columns, toml=not is_json)
         else:
+            entries: Iterable[Any]
             if isinstance(columns, Column):
-                columns = [columns]
-            if isinstance(columns, Mapping):
-                columns = columns.get("recipe", [columns])
-            self._json, self._fingerprint = _native.read_recipe(_json.dumps(list(columns), default=_entry))
+                entries = [columns]
+            elif isinstance(columns, Mapping):
+                entries = columns.get("recipe", [columns])
+            else:
+                entries = columns
+            self._json, self._fingerprint = _native.read_recipe(_json.dumps(list(entries), default=_entry))
 
     def to_json(self) -> str:
         """The recipe as JSON text."""

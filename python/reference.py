@@ -1,0 +1,135 @@
+"""Writes docs/reference/python.md from the docstrings of the package; `--check` says whether it is current."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import forebay as fb
+from forebay import errors
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "python.md"
+
+HEAD = """# The Python package
+
+Made from the docstrings by `python/reference.py`; do not edit. `import forebay as fb` brings all of these names. The
+guide begins with the [first batch](../guide/first-batch.md).
+"""
+
+SECTIONS: dict[str, list[Any]] = {
+    "Data": [fb.open, fb.synthetic, fb.Dataset],
+    "Recipes": [
+        fb.image,
+        fb.label,
+        fb.text,
+        fb.json,
+        fb.npy,
+        fb.raw,
+        fb.Image,
+        fb.Column,
+        fb.Recipe,
+        fb.Normalization,
+    ],
+    "Loading": [fb.Loader, fb.Batch, fb.Stats, fb.BadSample, fb.show],
+}
+
+
+def page() -> str:
+    parts = [HEAD]
+    for title, things in SECTIONS.items():
+        parts.append(f"## {title}\n")
+        parts += [part for thing in things for part in describe(thing)]
+    parts.append("## Errors\n\n" + errors_table())
+    parts.append("## Environment\n\n" + environment())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+
+
+def describe(thing: Any) -> list[str]:
+    name = f"fb.{thing.__name__}"
+    parts = [f"### `{name}`\n", signature(name, thing), paragraphs(inspect.getdoc(thing) or "")]
+    if not inspect.isclass(thing):
+        return parts
+    for member, value in vars(thing).items():
+        if member.startswith("_") or "Not a public interface" in (inspect.getdoc(value) or ""):
+            continue
+        if isinstance(value, property):
+            parts.append(f"- `.{member}`: {one_line(inspect.getdoc(value))}")
+        elif inspect.isfunction(value) and value.__doc__:
+            parts.append(f"- `.{member}{short(value)}`: {one_line(value.__doc__)}")
+    return [*parts, ""]
+
+
+def signature(name: str, thing: Any) -> str:
+    """Names and defaults; the text says what each argument means and may be."""
+    if thing in (fb.Loader,):
+        return "```python\nfb.Loader(data, recipe, *, ...)\n```\n"
+    if inspect.isclass(thing):
+        return ""
+    return f"```python\n{name}{short(thing)}\n```\n"
+
+
+def short(function: Any) -> str:
+    """A signature without types."""
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name != "self"
+    ]
+    return str(inspect.Signature(parameters))
+
+
+def one_line(text: str | None) -> str:
+    """The first paragraph."""
+    return " ".join(inspect.cleandoc(text or "").split("\n\n")[0].split())
+
+
+def paragraphs(text: str) -> str:
+    """Docstrings as they are, but for lines `name: what it is`, which become a list."""
+    lines, in_list = [], False
+    for line in text.splitlines():
+        name, colon, rest = line.partition(": ")
+        is_entry = bool(colon) and all(part.isidentifier() for part in name.split(", "))
+        if is_entry:
+            lines += ([] if in_list else [""]) + [f"- `{name}`: {rest}"]
+            in_list = True
+        else:
+            in_list = in_list and line.startswith("    ")
+            lines.append("  " + line.strip() if in_list else line)
+    return "\n".join(lines) + "\n"
+
+
+def errors_table() -> str:
+    rows = ["| Class | Also a | When |", "| --- | --- | --- |"]
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        builtin = next((base.__name__ for base in cls.__mro__[1:-2] if base.__module__ == "builtins"), "")
+        also = "" if builtin in ("", "Exception", "BaseException") else f"`{builtin}`"
+        rows.append(f"| `{name}` | {also} | {one_line(cls.__doc__)} |")
+    facts = "All have `kind`, `hint`, `sample_id`, `key`, `object`, `offset`, `op`, `field` and `epoch`"
+    return "\n".join(rows) + f"\n\n{facts}; see [errors](errors.md).\n"
+
+
+def environment() -> str:
+    from forebay._config import ARGUMENTS
+
+    settable = [name for name, argument in ARGUMENTS.items() if argument.check.__name__ != "_anything"]
+    names = ", ".join(f"`FOREBAY_{name.upper()}`" for name in settable if name != "worker_init_fn")
+    return f"Each is the argument of `fb.Loader` with that name, which wins when both are given: {names}.\n"
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.exists() and PAGE.read_text() == text:
+            return 0
+        print(f"{PAGE.name} is not what the docstrings say: run python/reference.py", file=sys.stderr)
+        return 1
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
