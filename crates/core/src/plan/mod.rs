@@ -8,14 +8,20 @@
 //! - *full*: one keyed permutation over all samples; nothing is stored.
 //! - *block*: [`block`] — shards are cut into blocks that are each one sequential read, blocks are permuted,
 //!   consecutive blocks form a group, samples are permuted inside the group.
+//! - *resample*: [`resample`](self) — every position draws any sample, with replacement.
+//! - *mix*: [`mix`] — several runs of samples by weight.
 
 pub mod block;
+pub mod mix;
+mod resample;
 
 use crate::manifest::Manifest;
 use crate::permutation::Permutation;
 use crate::rng::fold;
 use crate::{Error, Result, SampleId};
 use block::{BlockPlan, Blocks};
+use mix::{Mix, MixPlan};
+use resample::ResamplePlan;
 use std::sync::Arc;
 
 /// How an epoch is ordered.
@@ -27,6 +33,11 @@ pub enum Shuffle {
     Full,
     /// Blocks of neighbours, permuted and mixed in groups: for shards.
     Block(BlockShuffle),
+    /// Every position draws any sample, with replacement.
+    Resample {
+        /// Positions of an epoch; `None` is the number of samples.
+        epoch_samples: Option<u64>,
+    },
 }
 
 /// Settings of block shuffle. They are part of the order: change one and the order changes.
@@ -49,6 +60,7 @@ impl Default for BlockShuffle {
 /// The rule that makes plans. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sampler {
+    /// Positions of every epoch.
     samples: u64,
     seed: u64,
     rule: Rule,
@@ -59,6 +71,8 @@ enum Rule {
     Sequential,
     Full,
     Block { blocks: Arc<Blocks>, group_blocks: u64 },
+    Resample { from: u64 },
+    Mix(Arc<Mix>),
 }
 
 impl Sampler {
@@ -88,6 +102,10 @@ impl Sampler {
                 }
                 Rule::Block { blocks: Arc::new(blocks), group_blocks: settings.group_blocks }
             }
+            Shuffle::Resample { epoch_samples } => {
+                let positions = resample::epoch_length(samples, epoch_samples)?;
+                return Ok(Self { samples: positions, seed, rule: Rule::Resample { from: samples } });
+            }
         };
         Ok(Self { samples, seed, rule })
     }
@@ -100,20 +118,25 @@ impl Sampler {
             Rule::Block { blocks, group_blocks } => {
                 Order::Block(BlockPlan::new(Arc::clone(blocks), *group_blocks, self.seed, epoch))
             }
+            Rule::Resample { from } => Order::Resample(ResamplePlan::new(*from, self.seed, epoch)),
+            Rule::Mix(mix) => Order::Mix(MixPlan::new(Arc::clone(mix), self.seed, epoch)),
         };
         Plan { epoch, samples: self.samples, order: Arc::new(order) }
     }
 
-    /// Samples in every epoch.
+    /// Positions in every epoch: the number of samples, unless epochs of another length were asked for.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 }
 
-/// Key parts that keep the permutations of one epoch apart.
+/// Key parts that keep the permutations and draws of one epoch apart.
 const FULL: u64 = 0;
 const BLOCKS: u64 = 1;
 const GROUP: u64 = 2;
+const RESAMPLE: u64 = 3;
+const MIX: u64 = 4;
+const MIX_PART: u64 = 5;
 
 /// The order of one epoch. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -128,6 +151,8 @@ enum Order {
     Sequential,
     Full(Permutation),
     Block(BlockPlan),
+    Resample(ResamplePlan),
+    Mix(MixPlan),
 }
 
 impl Plan {
@@ -136,12 +161,12 @@ impl Plan {
         self.epoch
     }
 
-    /// Number of positions, which is the number of samples.
+    /// Number of positions: see [`Sampler::samples`].
     pub fn len(&self) -> u64 {
         self.samples
     }
 
-    /// Whether the dataset is empty.
+    /// Whether there is no position.
     pub fn is_empty(&self) -> bool {
         self.samples == 0
     }
@@ -156,19 +181,20 @@ impl Plan {
             Order::Sequential => position,
             Order::Full(permutation) => permutation.at(position),
             Order::Block(plan) => plan.at(position),
+            Order::Resample(plan) => plan.at(position),
+            Order::Mix(plan) => plan.at(position),
         })
     }
 
-    /// The position of a sample: the inverse of [`Self::at`].
-    ///
-    /// # Panics
-    /// When there is no such sample.
-    pub fn position_of(&self, sample: SampleId) -> u64 {
-        assert!(sample.0 < self.samples, "sample {sample} is outside a dataset of {}", self.samples);
+    /// The position of a sample: the inverse of [`Self::at`]. `None` when there is no such sample, and in orders where
+    /// a sample may stand at several positions or at none: resampling and mixes.
+    pub fn position_of(&self, sample: SampleId) -> Option<u64> {
+        let known = sample.0 < self.samples;
         match &*self.order {
-            Order::Sequential => sample.0,
-            Order::Full(permutation) => permutation.index_of(sample.0),
-            Order::Block(plan) => plan.position_of(sample.0),
+            Order::Sequential => known.then_some(sample.0),
+            Order::Full(permutation) => known.then(|| permutation.index_of(sample.0)),
+            Order::Block(plan) => known.then(|| plan.position_of(sample.0)),
+            Order::Resample(_) | Order::Mix(_) => None,
         }
     }
 

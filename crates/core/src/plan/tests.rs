@@ -30,8 +30,9 @@ proptest! {
         let order = order(&plan);
         prop_assert_eq!(order.iter().collect::<HashSet<_>>().len() as u64, samples);
         for (position, sample) in order.iter().enumerate() {
-            prop_assert_eq!(plan.position_of(SampleId(*sample)), position as u64);
+            prop_assert_eq!(plan.position_of(SampleId(*sample)), Some(position as u64));
         }
+        prop_assert_eq!(plan.position_of(SampleId(samples)), None);
     }
 
     #[test]
@@ -159,7 +160,7 @@ fn one_hundred_million_samples_are_planned_without_a_stored_permutation() {
         Sampler::from_blocks(samples, blocks, Shuffle::Block(BlockShuffle::default()), 5).unwrap().plan(1);
     for plan in [full, block] {
         for position in (0..samples).step_by(999_983) {
-            assert_eq!(plan.position_of(plan.at(position)), position);
+            assert_eq!(plan.position_of(plan.at(position)), Some(position));
         }
     }
 }
