@@ -17,7 +17,9 @@ pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyTu
     let columns = PyList::empty(py);
     for (name, column) in batch.columns {
         let (kind, value) = match column {
-            Column::Tensor { spec, rows, data } => ("tensor", tensor(py, &spec, Some(rows), data)?.into_any()),
+            Column::Tensor { spec, rows, data } => {
+                ("tensor", tensor(py, &spec, Some(rows), data)?.into_any())
+            }
             Column::Tensors(tensors) => {
                 let list = PyList::empty(py);
                 for one in tensors {

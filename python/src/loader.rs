@@ -12,9 +12,7 @@ use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch, Portion};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
-use forebay_engine::{
-    self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit,
-};
+use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,7 +94,12 @@ impl Loader {
         let built = || {
             let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
             let config = LoaderConfig {
-                consumer: Consumer { rank, world_size, batch_size, last_batch: last_batch_named(last_batch)? },
+                consumer: Consumer {
+                    rank,
+                    world_size,
+                    batch_size,
+                    last_batch: last_batch_named(last_batch)?,
+                },
                 shuffle: shuffle_named(shuffle, block_bytes, group_blocks)?,
                 seed,
                 threads: threads.unwrap_or(defaults.threads),
@@ -345,4 +348,3 @@ fn on_error_named(name: &str) -> Result<OnError> {
 fn unknown(argument: &str, value: &str, known: &str) -> Error {
     Error::invalid_config(format!("{argument} is `{value}`")).with_hint(format!("known are {known}"))
 }
-
