@@ -4,6 +4,7 @@
 //! crates below; words, defaults and checks of arguments live in the Python package above. One file per thing exposed:
 //! [`dataset`], [`loader`], [`recipe`], [`buffer`] (memory that arrays look at), [`error`]; [`runtime`] is the only
 //! place that waits.
+#![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
 mod batch;
 mod buffer;

@@ -41,7 +41,7 @@ pub(crate) fn block_on<T: Send, F: Future<Output = Result<T>>>(
                 let slice = async { tokio::time::timeout(SLICE, future.as_mut()).await };
                 match runtime.block_on(slice) {
                     Ok(answer) => break Ok(answer),
-                    Err(_) => match Python::attach(|py| py.check_signals()) {
+                    Err(_) => match check_signals() {
                         Ok(()) => {}
                         Err(signal) => break Err(signal),
                     },
@@ -52,6 +52,12 @@ pub(crate) fn block_on<T: Send, F: Future<Output = Result<T>>>(
         runtime.shutdown_background();
         answer?.map_err(|error| Python::attach(|py| raise(py, &error)))
     })
+}
+
+/// What a signal handler raised, from a thread that let the interpreter go.
+#[expect(clippy::redundant_closure_for_method_calls, reason = "the method is not general over lifetimes")]
+fn check_signals() -> PyResult<()> {
+    Python::attach(|py| py.check_signals())
 }
 
 /// Something that belongs to the process that made it: it owns threads and locks, which a forked child does not have.
