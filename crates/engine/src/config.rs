@@ -3,7 +3,9 @@
 //! The definition is plain data; nothing starts here. Words that users type (strings, sizes with units, environment)
 //! are turned into this by the front ends.
 
-use forebay_core::plan::{BlockShuffle, Shuffle};
+use forebay_core::manifest::Manifest;
+use forebay_core::plan::mix::MixPart;
+use forebay_core::plan::{BlockShuffle, Sampler, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_core::request::RequestLimits;
 use forebay_core::{Error, Result};
@@ -20,6 +22,12 @@ pub struct LoaderConfig {
     pub consumer: Consumer,
     /// Order of each epoch.
     pub shuffle: Shuffle,
+    /// Runs of samples to be mixed by weight; `None` orders all samples by `shuffle`. A mix permutes the samples of
+    /// each run as a whole, whether `shuffle` says full or block.
+    pub mix: Option<Vec<MixPart>>,
+    /// Positions of an epoch of a mix or of resampling; `None` is the number of samples. Other orders have every
+    /// sample once and take no other number.
+    pub epoch_samples: Option<u64>,
     /// Seed of order and of all random ops.
     pub seed: u64,
     /// Preparing threads.
@@ -97,6 +105,8 @@ impl Default for LoaderConfig {
         Self {
             consumer: Consumer { rank: 0, world_size: 1, batch_size: 1, last_batch: LastBatch::default() },
             shuffle: Shuffle::Sequential,
+            mix: None,
+            epoch_samples: None,
             seed: 0,
             threads: available_threads(),
             prefetch_batches: None,
@@ -148,7 +158,64 @@ impl LoaderConfig {
                 "window is {window}: at most {MAX_ARRIVAL_WINDOW} samples, so that checkpoints stay small"
             ));
         }
+        faults.extend(self.order_faults());
         if faults.is_empty() { Ok(()) } else { Err(Error::invalid_config(faults.join("\n"))) }
+    }
+}
+
+impl LoaderConfig {
+    /// The rule that orders the epochs of a dataset under these settings.
+    pub fn sampler(&self, manifest: &Manifest) -> Result<Sampler> {
+        let Some(parts) = &self.mix else {
+            let shuffle = match self.shuffle {
+                Shuffle::Resample { epoch_samples } => {
+                    Shuffle::Resample { epoch_samples: epoch_samples.or(self.epoch_samples) }
+                }
+                other => other,
+            };
+            return Sampler::new(manifest, shuffle, self.seed);
+        };
+        if let Some(part) = parts.iter().find(|part| part.samples.end > manifest.len()) {
+            return Err(Error::invalid_config(format!(
+                "mix datasets: samples {} to {} are asked for, there are {}",
+                part.samples.start,
+                part.samples.end,
+                manifest.len()
+            )));
+        }
+        let all = parts
+            .iter()
+            .fold(0u64, |sum, part| sum.saturating_add(part.samples.end.saturating_sub(part.samples.start)));
+        Sampler::mixed(parts, self.epoch_samples.unwrap_or(all), self.seed)
+    }
+
+    /// What is wrong with the order, as a whole: settings that fit only together with others.
+    fn order_faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let resampled = match self.shuffle {
+            Shuffle::Resample { epoch_samples } => Some(epoch_samples),
+            _ => None,
+        };
+        if self.mix.is_some() && self.shuffle == Shuffle::Sequential {
+            faults.push("shuffle is off: a mix has no stored order; set shuffle to `full`".to_owned());
+        }
+        if self.mix.is_some() && resampled.is_some() {
+            faults.push(
+                "shuffle is `resample`: a mix draws without replacement; set shuffle to `full`".to_owned(),
+            );
+        }
+        if let (Some(Some(of_shuffle)), Some(of_loader)) = (resampled, self.epoch_samples)
+            && of_shuffle != of_loader
+        {
+            faults.push(format!("epoch_samples is {of_loader} and {of_shuffle}: give it once"));
+        }
+        if self.epoch_samples.is_some() && self.mix.is_none() && resampled.is_none() {
+            faults.push(
+                "epoch_samples is set, but every sample comes once: use a mix, or shuffle `resample`"
+                    .to_owned(),
+            );
+        }
+        faults
     }
 }
 

@@ -12,7 +12,6 @@ use crate::meter::{Meter, Stats};
 use crate::session::{Definition, Session};
 use forebay_core::cursor::{Cursor, Remaining};
 use forebay_core::manifest::Manifest;
-use forebay_core::plan::Sampler;
 use forebay_core::portion::Portion;
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
@@ -74,12 +73,20 @@ impl Loader {
         config.check()?;
         let program = Program::compile(recipe)?;
         let inputs = Inputs::new(manifest, recipe)?;
-        let memory = MemoryPlan::new(&config, manifest, program.outputs())?;
-        let sampler = Sampler::new(manifest, config.shuffle, config.seed)?;
+        let sampler = config.sampler(manifest)?;
+        let memory = MemoryPlan::new(&config, manifest, sampler.samples(), program.outputs())?;
         // Buffers the user hands back are kept for as many batches as may be open, and one being looked at.
         let pool = BufferPool::new((memory.batch_bytes as usize).saturating_mul(memory.open_batches + 1));
-        let definition =
-            Definition { inputs, store, program: Arc::new(program), sampler, config, memory, pool };
+        let definition = Definition {
+            inputs,
+            store,
+            program: Arc::new(program),
+            sampler,
+            samples: manifest.len(),
+            config,
+            memory,
+            pool,
+        };
         Ok(Self {
             definition,
             manifest: manifest.clone(),
@@ -101,7 +108,7 @@ impl Loader {
             Some(left) if left.steps > 0 || left.failed.is_some() => Cursor::start_of(left.epoch + 1),
             _ => self.cursor.clone(),
         };
-        let portion = Portion::new(self.manifest.len(), self.definition.config.consumer, &self.cursor)?;
+        let portion = self.portion(&self.cursor)?;
         if self.session_cursor.as_ref() != Some(&self.cursor) {
             self.stop_session();
         }
@@ -206,7 +213,7 @@ impl Loader {
 
     /// Goes on from `cursor` at the next [`Self::begin`].
     pub fn seek(&mut self, cursor: Cursor) -> Result<()> {
-        Portion::new(self.manifest.len(), self.definition.config.consumer, &cursor)?;
+        self.portion(&cursor)?;
         self.iteration = None;
         self.cursor = cursor;
         Ok(())
@@ -222,7 +229,18 @@ impl Loader {
     }
 
     fn steps_from(&self, cursor: &Cursor) -> Result<u64> {
-        Ok(Portion::new(self.manifest.len(), self.definition.config.consumer, cursor)?.steps())
+        Ok(self.portion(cursor)?.steps())
+    }
+
+    /// What this rank reads of an epoch from `cursor` on.
+    fn portion(&self, cursor: &Cursor) -> Result<Portion> {
+        Portion::new(self.epoch_samples(), self.definition.config.consumer, cursor)
+    }
+
+    /// Positions in every epoch, over all ranks: what cursors of several ranks are merged with. The number of samples
+    /// but for mixes and resampling.
+    pub fn epoch_samples(&self) -> u64 {
+        self.definition.sampler.samples()
     }
 
     /// The epoch the cursor stands in.

@@ -7,6 +7,7 @@
 use crate::config::LoaderConfig;
 use forebay_core::manifest::Manifest;
 use forebay_core::plan::Shuffle;
+use forebay_core::portion::LastBatch;
 use forebay_core::size::format_bytes;
 use forebay_core::{Error, Result};
 use forebay_ops::{BatchBuilder, Output, OutputKind};
@@ -33,8 +34,15 @@ pub struct MemoryPlan {
 
 impl MemoryPlan {
     /// Splits `config.memory_bytes`, or chooses a size that keeps the threads busy.
-    pub fn new(config: &LoaderConfig, manifest: &Manifest, outputs: &[Output]) -> Result<Self> {
-        let batch_bytes = batch_bound(config, manifest, outputs);
+    /// `epoch_samples` is the number of positions in an epoch.
+    pub fn new(
+        config: &LoaderConfig,
+        manifest: &Manifest,
+        epoch_samples: u64,
+        outputs: &[Output],
+    ) -> Result<Self> {
+        let rows = most_rows(config, epoch_samples);
+        let batch_bytes = batch_bound(rows, manifest, outputs);
         let largest = manifest.largest_sample_bytes();
         let ready = config
             .prefetch_batches
@@ -70,9 +78,16 @@ impl MemoryPlan {
     }
 }
 
+/// Most rows of a batch: an epoch shorter than a batch makes smaller ones, unless they are filled up.
+fn most_rows(config: &LoaderConfig, epoch_samples: u64) -> u64 {
+    match config.consumer.last_batch {
+        LastBatch::Drop | LastBatch::Partial => config.consumer.batch_size.min(epoch_samples.max(1)),
+        LastBatch::Pad | LastBatch::Wrap => config.consumer.batch_size,
+    }
+}
+
 /// Most bytes one undelivered batch can take.
-fn batch_bound(config: &LoaderConfig, manifest: &Manifest, outputs: &[Output]) -> u64 {
-    let rows = config.consumer.batch_size.min(manifest.len().max(1));
+fn batch_bound(rows: u64, manifest: &Manifest, outputs: &[Output]) -> u64 {
     let fixed = BatchBuilder::bytes(outputs, rows as usize) as u64;
     let per_row: u64 = outputs
         .iter()
@@ -91,7 +106,9 @@ fn wanted_payload_bytes(config: &LoaderConfig, manifest: &Manifest) -> u64 {
     let mean = manifest.total_bytes() / manifest.len().max(1);
     let batches = mean.saturating_mul(config.consumer.batch_size).saturating_mul(2);
     let groups = match config.shuffle {
-        Shuffle::Block(block) => block.block_bytes.saturating_mul(block.group_blocks).saturating_mul(3) / 2,
+        Shuffle::Block(block) if config.mix.is_none() => {
+            block.block_bytes.saturating_mul(block.group_blocks).saturating_mul(3) / 2
+        }
         _ => 0,
     };
     batches.max(groups).max(AUTO_PAYLOAD_BYTES).min(manifest.total_bytes().saturating_mul(2).max(1 << 20))

@@ -30,6 +30,7 @@ pub(crate) struct Preparer {
     pub(crate) program: Arc<Program>,
     pub(crate) inputs: Inputs,
     pub(crate) config: LoaderConfig,
+    /// Samples of the dataset: any of them may stand in for a bad one.
     pub(crate) samples: u64,
     pub(crate) board: Arc<Board>,
     pub(crate) meter: Arc<Meter>,

@@ -30,6 +30,8 @@ pub(crate) struct Definition {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) program: Arc<Program>,
     pub(crate) sampler: Sampler,
+    /// Samples of the dataset, however many positions an epoch has.
+    pub(crate) samples: u64,
     pub(crate) config: LoaderConfig,
     pub(crate) memory: MemoryPlan,
     pub(crate) pool: BufferPool,
@@ -82,7 +84,7 @@ impl Session {
             program: Arc::clone(&definition.program),
             inputs: definition.inputs.clone(),
             config: config.clone(),
-            samples: definition.sampler.samples(),
+            samples: definition.samples,
             board,
             meter: Arc::clone(meter),
             retries,

@@ -3,6 +3,7 @@
 use super::options::SourceKind;
 use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Location, Manifest};
+use forebay_core::plan::mix::MixPart;
 use forebay_core::{Error, Facts, Result, SampleId};
 use forebay_store::{ByteRange, Store};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ struct Inner {
     kind: SourceKind,
     class_names: Option<Vec<String>>,
     notes: Vec<String>,
+    mix: Option<Vec<MixPart>>,
 }
 
 impl Dataset {
@@ -44,16 +46,20 @@ impl Dataset {
         url: String,
         notes: Vec<String>,
     ) -> Result<Self> {
-        let kind = manifest.meta().get("kind").and_then(|kind| kind.as_str());
-        let kind = kind.and_then(SourceKind::from_name).ok_or_else(|| {
-            Error::corrupt(format!(
-                "open dataset `{url}`: its manifest does not say how the dataset is stored"
-            ))
-        })?;
-        let class_names = manifest.meta().get("class_names").and_then(|names| {
-            names.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
-        });
-        Ok(Self { inner: Arc::new(Inner { manifest, store, url, kind, class_names, notes }) })
+        let inner = Inner::new(manifest, store, url, notes)?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The dataset that several make up together.
+    pub(super) fn of_parts(
+        manifest: Manifest,
+        store: Arc<dyn Store>,
+        url: String,
+        notes: Vec<String>,
+        parts: Vec<MixPart>,
+    ) -> Result<Self> {
+        let inner = Inner { mix: Some(parts), ..Inner::new(manifest, store, url, notes)? };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Which samples there are and where each lies.
@@ -79,6 +85,11 @@ impl Dataset {
     /// How it is stored.
     pub fn kind(&self) -> SourceKind {
         self.inner.kind
+    }
+
+    /// The runs of samples and the weights of a mix, for `LoaderConfig::mix`; `None` when this is one dataset.
+    pub fn mix(&self) -> Option<&[MixPart]> {
+        self.inner.mix.as_deref()
     }
 
     /// What happened while opening that the user may want to know, for example that the manifest was stale.
@@ -157,6 +168,21 @@ impl Dataset {
             ..Facts::default()
         };
         Error::not_found(format!("read field `{name}` of sample `{key}`: {why}")).with_facts(facts)
+    }
+}
+
+impl Inner {
+    fn new(manifest: Manifest, store: Arc<dyn Store>, url: String, notes: Vec<String>) -> Result<Self> {
+        let kind = manifest.meta().get("kind").and_then(|kind| kind.as_str());
+        let kind = kind.and_then(SourceKind::from_name).ok_or_else(|| {
+            Error::corrupt(format!(
+                "open dataset `{url}`: its manifest does not say how the dataset is stored"
+            ))
+        })?;
+        let class_names = manifest.meta().get("class_names").and_then(|names| {
+            names.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
+        });
+        Ok(Self { manifest, store, url, kind, class_names, notes, mix: None })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`open`] turns a spec (`data/train`, `shards/train-{000..146}.tar`, `a.fbm`) into a [`Dataset`]. The kinds have a
 //! file each: [`shards`](self) of tar members, a [`tree`](self) of class folders, a [`table`](self) of files with
-//! labels, [`synthetic`] bytes. Finding what a spec means is `locate`, the cache of manifests is `kept`, checking
+//! labels, [`synthetic`] bytes, a [`mix()`] of several. Finding what a spec means is `locate`, the cache of manifests is `kept`, checking
 //! every byte is [`verify`]. Fetching for a plan is not here: the engine reads locations from the manifest.
 
 mod dataset;
@@ -11,6 +11,7 @@ mod inventory;
 mod kept;
 mod labels;
 mod locate;
+mod mix;
 mod open;
 mod options;
 mod reading;
@@ -22,6 +23,7 @@ pub mod verify;
 
 pub use dataset::{Dataset, FieldValue};
 pub use decodable::decodable;
+pub use mix::mix;
 pub use open::{open, open_with_store};
 pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
 pub use synthetic::{SyntheticPayload, SyntheticSpec, synthetic};

@@ -150,6 +150,10 @@ impl Opening<'_> {
                 };
                 table::build(inventory, rows, meta, notes)?
             }
+            SourceKind::Mix => {
+                let message = format!("open dataset `{}` as `mix`: it names stored files", self.url);
+                return Err(Error::invalid_config(message).with_hint("open each dataset and mix them"));
+            }
             SourceKind::Synthetic => {
                 let message = format!("open dataset `{}` as `synthetic`: it names stored files", self.url);
                 return Err(

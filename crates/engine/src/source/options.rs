@@ -14,6 +14,8 @@ pub enum SourceKind {
     Table,
     /// Bytes made on demand.
     Synthetic,
+    /// Several datasets, mixed by weight.
+    Mix,
 }
 
 impl SourceKind {
@@ -24,12 +26,14 @@ impl SourceKind {
             Self::Tree => "tree",
             Self::Table => "table",
             Self::Synthetic => "synthetic",
+            Self::Mix => "mix",
         }
     }
 
     /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Tar, Self::Tree, Self::Table, Self::Synthetic].into_iter().find(|kind| kind.name() == name)
+        let all = [Self::Tar, Self::Tree, Self::Table, Self::Synthetic, Self::Mix];
+        all.into_iter().find(|kind| kind.name() == name)
     }
 }
 
