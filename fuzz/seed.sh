@@ -6,7 +6,7 @@ data=../crates/ops/tests/data
 for target in fuzz_targets/*.rs; do
     target=$(basename "$target" .rs)
     mkdir -p "corpus/$target"
-    if [ -d "seeds/$target" ]; then
+    if [ -n "$(ls -A "seeds/$target" 2>/dev/null)" ]; then
         cp "seeds/$target"/* "corpus/$target/"
     fi
 done

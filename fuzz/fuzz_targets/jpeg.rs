@@ -20,8 +20,14 @@ fuzz_target!(|payload: &[u8]| {
     for region in [Rect::of_size(width, height), part] {
         for mode in [ImageMode::Rgb, ImageMode::Gray, ImageMode::Rgba] {
             if let Ok(covered) = decoder.decode(payload, &info, mode, region, &mut image) {
-                assert!(covered.x <= region.x && covered.right() >= region.right() && covered.right() <= width);
-                assert!(covered.y <= region.y && covered.bottom() >= region.bottom() && covered.bottom() <= height);
+                assert!(
+                    covered.x <= region.x && covered.right() >= region.right() && covered.right() <= width
+                );
+                assert!(
+                    covered.y <= region.y
+                        && covered.bottom() >= region.bottom()
+                        && covered.bottom() <= height
+                );
                 assert_eq!((image.width(), image.height()), (covered.width, covered.height));
                 assert_eq!(image.channels(), mode.channels());
             }
