@@ -1,6 +1,6 @@
 //! Brightness, contrast, saturation and hue of 8-bit images, with the arithmetic of torchvision's transforms v2 on
 //! `uint8` tensors: computed in `f32` and cut, not rounded, to whole levels. On PIL images torchvision rounds
-//! elsewhere and turns hue in 255 steps, so results there differ by a level or two.
+//! elsewhere, which is at most a level, and keeps hue in 8 bits, which is a level on average and up to 15.
 //!
 //! Images with one channel have no saturation and no hue; a fourth channel is opacity and stays as it is.
 
