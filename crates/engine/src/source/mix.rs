@@ -204,6 +204,7 @@ impl Store for MixStore {
     }
 }
 
-fn numbered(part: usize, meta: ObjectMeta) -> ObjectMeta {
-    ObjectMeta { key: format!("{part}/{}", meta.key), ..meta }
+fn numbered(part: usize, mut meta: ObjectMeta) -> ObjectMeta {
+    meta.key.insert_str(0, &format!("{part}/"));
+    meta
 }
