@@ -24,7 +24,7 @@ help: ## show this list
 ##   First
 
 demo: setup-build wheel ## build the wheel, make a small dataset, train on it for two epochs, explain the waiting
-	@.venv/bin/forebay demo
+	@$(PY) scripts/demo.py
 
 test: setup ## everything a change must pass: formatting, lints, Rust, wheel, Python, stubs, docs
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
