@@ -69,14 +69,15 @@ impl Preparer {
                 writer.commit();
                 self.board.finish(batch, row, job, Outcome::Done);
             }
-            Err(error) => match self.config.on_error {
-                OnError::Raise => self.give_up(batch, row, job, error, true),
-                OnError::Skip => self.give_up(batch, row, job, error, false),
-                OnError::Substitute => {
-                    job.writer = Some(writer);
-                    self.substitute(batch, row, job, error);
+            Err(error) => {
+                // The writer travels with the job: it must be gone before the board hears that the row is finished.
+                job.writer = Some(writer);
+                match self.config.on_error {
+                    OnError::Raise => self.give_up(batch, row, job, error, true),
+                    OnError::Skip => self.give_up(batch, row, job, error, false),
+                    OnError::Substitute => self.substitute(batch, row, job, error),
                 }
-            },
+            }
         }
     }
 

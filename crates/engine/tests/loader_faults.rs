@@ -162,3 +162,18 @@ fn a_field_nobody_has_is_refused_before_the_first_batch() {
         "{error:?}"
     );
 }
+
+/// A failed row's right to write must be gone before its batch is handed over, whichever thread finishes it last.
+#[test]
+fn p012_batches_with_bad_rows_are_handed_over_under_any_interleaving() {
+    let (manifest, store) = objects(64);
+    let keys = (0..64).filter(|sample| sample % 2 == 1).map(|sample| format!("{sample:05}")).collect();
+    let flaky = Arc::new(FlakyStore::new(store, 1).with(When::Keys(keys), Fault::Fail(ErrorKind::NotFound)));
+    // In stored order every batch of two has one good and one bad sample.
+    let config = LoaderConfig { on_error: OnError::Skip, threads: 8, ..alone(2) };
+    let mut loader = loader_on(&manifest, flaky, &recipe(), config);
+    for _ in 0..60 {
+        let batches = epoch(&mut loader);
+        assert_eq!(ids(&batches), (0..64).step_by(2).collect::<Vec<_>>());
+    }
+}
