@@ -12,6 +12,7 @@ if [ ! -f fuzz/Cargo.toml ]; then
 fi
 export PATH="$PWD/.cache/cargo/bin:$PATH" RUSTC_BOOTSTRAP=1
 cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked --root .cache/cargo --version "$version" cargo-fuzz
+fuzz/seed.sh
 for target in $(cargo fuzz list); do
     echo "fuzz: $target, $seconds s"
     cargo fuzz run "$target" -- -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 -print_final_stats=1
