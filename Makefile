@@ -79,7 +79,7 @@ test-scripts:
 	$(PY) -m pytest scripts/tests --junitxml=$(LOGS)/pytest-scripts.xml
 
 stubs:
-	$(PY) -m mypy.stubtest forebay --mypy-config-file pyproject.toml
+	$(PY) -m mypy.stubtest forebay._native --mypy-config-file pyproject.toml
 
 wheel: ## build the release wheel and install it into .venv
 	@scripts/wheel.sh
