@@ -11,8 +11,6 @@ import forebay as fb
 import made
 import pytest
 
-PACKAGE = Path(fb.__file__).parent
-
 
 def test_import_brings_neither_torch_nor_jax_nor_threads() -> None:
     # NumPy's own threads are not ours.
