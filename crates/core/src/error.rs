@@ -6,6 +6,7 @@
 
 use crate::SampleId;
 use std::fmt;
+use std::time::Duration;
 
 /// Result with the crate-wide error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -129,6 +130,7 @@ struct Inner {
     hint: Option<String>,
     facts: Facts,
     source: Option<Cause>,
+    throttled: Option<Duration>,
 }
 
 impl Error {
@@ -140,6 +142,7 @@ impl Error {
             hint: None,
             facts: Facts::default(),
             source: None,
+            throttled: None,
         }))
     }
 
@@ -231,6 +234,14 @@ impl Error {
         self
     }
 
+    /// Marks it as a refusal for too many requests. `pause` is how long the other side asked us to wait; zero when it
+    /// did not say.
+    #[must_use]
+    pub fn with_throttle(mut self, pause: Duration) -> Self {
+        self.0.throttled = Some(pause);
+        self
+    }
+
     /// Puts `what` (for example "prepare sample 7 of `train-000.tar`") before the message.
     #[must_use]
     pub fn while_doing(mut self, what: impl fmt::Display) -> Self {
@@ -251,6 +262,11 @@ impl Error {
     /// What the user can do, when we know.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
+    }
+
+    /// The pause asked for, when the other side refused because there were too many requests.
+    pub fn throttled(&self) -> Option<Duration> {
+        self.0.throttled
     }
 
     /// Where it happened.
@@ -280,6 +296,7 @@ impl Error {
         let mut copy = Self::new(self.0.kind, self.0.message.clone());
         copy.0.hint.clone_from(&self.0.hint);
         copy.0.facts = self.0.facts.clone();
+        copy.0.throttled = self.0.throttled;
         copy.0.source = self.0.source.as_ref().map(|cause| cause.to_string().into());
         copy
     }

@@ -133,6 +133,14 @@ impl Store for CountingStore {
         self.inner.list(prefix).boxed()
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.inner.runtime()
+    }
+
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
         self.writes.fetch_add(1, Relaxed);
         self.inner.write(key, bytes).map(|answer| self.seen(answer, |()| 0)).boxed()

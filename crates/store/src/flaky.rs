@@ -175,6 +175,14 @@ impl Store for FlakyStore {
         }
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.inner.runtime()
+    }
+
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
         self.pass("write", key, move || self.inner.write(key, bytes), |(), _, _| ()).boxed()
     }

@@ -14,7 +14,9 @@ pub mod key;
 pub mod limit;
 pub mod local;
 pub mod memory;
+pub mod net;
 pub mod range;
+pub mod remote;
 pub mod retry;
 pub mod throttle;
 
@@ -24,14 +26,16 @@ pub use gunzip::{GunzipOptions, GunzipStore};
 pub use limit::LimitStore;
 pub use local::LocalStore;
 pub use memory::MemoryStore;
+pub use net::Net;
 pub use range::ByteRange;
+pub use remote::StoreOptions;
 pub use retry::{RetryOptions, RetryStore};
 pub use throttle::{Throttle, ThrottleStore};
 
 use bytes::Bytes;
 use forebay_core::Result;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::stream::{BoxStream, StreamExt};
 use std::ops::Range;
 
 /// What a store knows about an object without reading it.
@@ -43,6 +47,15 @@ pub struct ObjectMeta {
     pub size: u64,
     /// Changes when the object changes: modification time in nanoseconds, or a hash of the etag. 0 when unknown.
     pub stamp: u64,
+}
+
+/// One range of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRead {
+    /// Key relative to the store's root.
+    pub key: String,
+    /// Bytes wanted.
+    pub range: Range<u64>,
 }
 
 /// A system that holds bytes by key.
@@ -65,6 +78,35 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Every object whose key starts with `prefix`, in the order of their keys.
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>>;
+
+    /// As [`Self::list`], from the first key behind `after` on. Stores that can begin there do.
+    fn list_after<'a>(&'a self, prefix: &'a str, after: &str) -> BoxStream<'a, Result<ObjectMeta>> {
+        let after = after.to_owned();
+        let seen =
+            move |meta: &Result<ObjectMeta>| future::ready(meta.as_ref().is_ok_and(|meta| meta.key <= after));
+        self.list(prefix).skip_while(seen).boxed()
+    }
+
+    /// Ranges of many objects, each with an answer of its own, in order. Stores that can carry several in one request
+    /// say so with [`Self::reads_per_request`]; for others this is one request each.
+    fn read_many<'a>(&'a self, reads: &'a [ObjectRead]) -> BoxFuture<'a, Vec<Result<Bytes>>> {
+        future::join_all(reads.iter().map(|read| self.read(&read.key, read.range.clone().into()))).boxed()
+    }
+
+    /// Most ranges that one request of [`Self::read_many`] carries. 1 means that there is nothing to gain.
+    fn reads_per_request(&self) -> usize {
+        1
+    }
+
+    /// Whether bytes cross a network, so that how much is in flight has to follow the link.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// The runtime whose threads drive this store's sockets: requests made from there save a change of threads.
+    fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        None
+    }
 
     /// Writes a whole object: afterwards readers see all of it, before that nothing.
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>>;

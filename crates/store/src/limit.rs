@@ -52,6 +52,14 @@ impl Store for LimitStore {
         self.inner.list(prefix)
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.inner.runtime()
+    }
+
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
         self.wait(move || self.inner.write(key, bytes)).boxed()
     }

@@ -139,6 +139,14 @@ impl Store for ThrottleStore {
         stream::once(sleep(self.throttle.latency)).flat_map(move |()| self.inner.list(prefix)).boxed()
     }
 
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.inner.runtime()
+    }
+
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
         async move {
             let began = Instant::now();

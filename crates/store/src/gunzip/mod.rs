@@ -209,6 +209,14 @@ impl Store for GunzipStore {
         self.inner.list(prefix).then(sized).boxed()
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.inner.runtime()
+    }
+
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
         if !Self::applies_to(key) {
             return self.inner.write(key, bytes);

@@ -4,7 +4,7 @@
 //! the longest and are cut by a seeded draw, so that many clients do not come back at the same moment. Every method
 //! of [`Store`] may be repeated: reads have no effect and a write puts the whole object in place.
 
-use crate::{ByteRange, ObjectMeta, Store, fault};
+use crate::{ByteRange, ObjectMeta, ObjectRead, Store, fault};
 use bytes::Bytes;
 use forebay_core::rng::{Rng, fold};
 use forebay_core::{Error, Result};
@@ -95,6 +95,46 @@ impl RetryStore {
     }
 }
 
+impl RetryStore {
+    /// A listing that breaks off is begun again and goes on after the last object seen: keys come in order.
+    fn listing<'a>(&'a self, prefix: &'a str, last: Option<String>) -> BoxStream<'a, Result<ObjectMeta>> {
+        let listing = Listing { items: self.begin(prefix, last.as_deref()), last, tries: self.tries() };
+        stream::unfold(Some(listing), move |listing| async move {
+            let mut listing = listing?;
+            // How long the caller thought about the last object does not count.
+            listing.tries.began = Instant::now();
+            loop {
+                let Listing { items, last, tries } = &mut listing;
+                let next = async { items.next().await.transpose() };
+                match tries.attempt("list", prefix, next).await {
+                    Ok(None) => return None,
+                    Ok(Some(meta)) if last.as_ref().is_some_and(|last| meta.key <= *last) => {
+                        // Seen before the break. Passing it costs no try, since it is no progress either.
+                        tries.made -= 1;
+                    }
+                    Ok(Some(meta)) => {
+                        *last = Some(meta.key.clone());
+                        *tries = self.tries();
+                        return Some((Ok(meta), Some(listing)));
+                    }
+                    Err(error) => match tries.pause(error, "list", prefix).await {
+                        Ok(()) => *items = self.begin(prefix, last.as_deref()),
+                        Err(error) => return Some((Err(error), None)),
+                    },
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn begin<'a>(&'a self, prefix: &'a str, last: Option<&str>) -> BoxStream<'a, Result<ObjectMeta>> {
+        match last {
+            Some(last) => self.inner.list_after(prefix, last),
+            None => self.inner.list(prefix),
+        }
+    }
+}
+
 impl Tries<'_> {
     /// One try, bounded by its own time and what is left until the deadline.
     async fn attempt<T>(
@@ -122,19 +162,24 @@ impl Tries<'_> {
         let options = &self.store.options;
         let doubled = options.first_pause.saturating_mul(1u32.checked_shl(self.made - 1).unwrap_or(u32::MAX));
         let draw = Rng::keyed(fold(&[options.seed, self.number]), u64::from(self.made), 0).uniform(0.5, 1.0);
-        let pause = doubled.min(options.longest_pause).mul_f64(draw);
+        // The other side may have said how long it wants to be left alone.
+        let asked = error.throttled().unwrap_or_default().min(options.longest_pause);
+        let pause = doubled.min(options.longest_pause).mul_f64(draw).max(asked);
         let elapsed = self.began.elapsed();
         if self.made >= options.tries.max(1) || elapsed + pause >= options.deadline {
             let (url, facts) = (self.store.inner.url(key), error.facts().clone());
             let (tries, seconds) = (self.made, elapsed.as_secs_f64());
             let plural = if tries == 1 { "try" } else { "tries" };
-            return Err(Error::new(
-                error.kind(),
-                format!("{doing} `{url}`: gave up after {tries} {plural} in {seconds:.1} s"),
-            )
-            .with_source(error)
-            .with_facts(facts)
-            .with_facts(fault::facts(&url, None)));
+            let (hint, throttled) = (error.hint().map(str::to_owned), error.throttled());
+            let message = format!("{doing} `{url}`: gave up after {tries} {plural} in {seconds:.1} s");
+            let mut given_up = Error::new(error.kind(), message).with_source(error).with_facts(facts);
+            if let Some(hint) = hint {
+                given_up = given_up.with_hint(hint);
+            }
+            if let Some(pause) = throttled {
+                given_up = given_up.with_throttle(pause);
+            }
+            return Err(given_up.with_facts(fault::facts(&url, None)));
         }
         tracing::debug!(%error, tries = self.made, "request is tried again");
         sleep(pause).await;
@@ -160,35 +205,37 @@ impl Store for RetryStore {
         self.repeat("read", key, || self.inner.read_parts(key, parts)).boxed()
     }
 
-    /// A listing that breaks off is begun again and goes on after the last object seen: keys come in order.
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
-        let listing = Listing { items: self.inner.list(prefix), last: None, tries: self.tries() };
-        stream::unfold(Some(listing), move |listing| async move {
-            let mut listing = listing?;
-            // How long the caller thought about the last object does not count.
-            listing.tries.began = Instant::now();
-            loop {
-                let Listing { items, last, tries } = &mut listing;
-                let next = async { items.next().await.transpose() };
-                match tries.attempt("list", prefix, next).await {
-                    Ok(None) => return None,
-                    Ok(Some(meta)) if last.as_ref().is_some_and(|last| meta.key <= *last) => {
-                        // Seen before the break. Passing it costs no try, since it is no progress either.
-                        tries.made -= 1;
-                    }
-                    Ok(Some(meta)) => {
-                        *last = Some(meta.key.clone());
-                        *tries = self.tries();
-                        return Some((Ok(meta), Some(listing)));
-                    }
-                    Err(error) => match tries.pause(error, "list", prefix).await {
-                        Ok(()) => *items = self.inner.list(prefix),
-                        Err(error) => return Some((Err(error), None)),
-                    },
+        self.listing(prefix, None)
+    }
+
+    fn list_after<'a>(&'a self, prefix: &'a str, after: &str) -> BoxStream<'a, Result<ObjectMeta>> {
+        self.listing(prefix, Some(after.to_owned()))
+    }
+
+    fn read_many<'a>(&'a self, reads: &'a [ObjectRead]) -> BoxFuture<'a, Vec<Result<Bytes>>> {
+        async move {
+            let mut answers = self.inner.read_many(reads).await;
+            for (answer, read) in answers.iter_mut().zip(reads) {
+                if answer.as_ref().is_err_and(|error| error.kind().is_transient()) {
+                    *answer = self.read(&read.key, read.range.clone().into()).await;
                 }
             }
-        })
+            answers
+        }
         .boxed()
+    }
+
+    fn reads_per_request(&self) -> usize {
+        self.inner.reads_per_request()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.inner.runtime()
     }
 
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {

@@ -1,0 +1,70 @@
+//! From a URL to a store: which schemes there are, where the store ends and the key begins.
+//!
+//! Opening connects to nothing: the first request does. What a scheme's options mean lives with its store.
+
+use crate::Store;
+use forebay_core::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a user may say about a store, by name: `storage_options` in Python, `--storage-option` on the command line.
+pub type StoreOptions = BTreeMap<String, String>;
+
+/// A URL in two parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The store: scheme, host or bucket. Two URLs with the same root live in the same store.
+    pub root: String,
+    /// The key in it, as the store's keys are written: not percent-encoded.
+    pub key: String,
+}
+
+/// Splits a URL of a remote store; `None` for paths, `file://` and anything that is no URL.
+pub fn address(url: &str) -> Result<Option<Address>> {
+    let Some((scheme, rest)) = url.split_once("://") else { return Ok(None) };
+    let scheme = scheme.to_ascii_lowercase();
+    match scheme.as_str() {
+        "http" | "https" | "s3" | "s3a" | "gs" | "az" | "ais" => {
+            let (root, key) = rest.split_once('/').unwrap_or((rest, ""));
+            if root.is_empty() {
+                return Err(Error::invalid_config(format!("open `{url}`: the URL names no host or bucket")));
+            }
+            Ok(Some(Address { root: format!("{scheme}://{root}"), key: key.to_owned() }))
+        }
+        "cassandra" => {
+            let mut parts = rest.splitn(4, '/');
+            let mut part = || parts.next().filter(|part| !part.is_empty());
+            let (Some(hosts), Some(keyspace), Some(table)) = (part(), part(), part()) else {
+                return Err(Error::invalid_config(format!("open `{url}`: the URL names no table"))
+                    .with_hint("write `cassandra://host[:port][,host]/keyspace/table`"));
+            };
+            let root = format!("cassandra://{hosts}/{keyspace}/{table}");
+            Ok(Some(Address { root, key: parts.next().unwrap_or_default().to_owned() }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Opens the store that is the root of an [`Address`]. Nothing is sent before the first request.
+pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
+    let _ = options;
+    let scheme = root.split("://").next().unwrap_or_default();
+    Err(Error::unsupported(format!("open `{root}`: stores of scheme `{scheme}://` are not built in")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_split_into_store_and_key() {
+        let split = |url: &str| address(url).unwrap().map(|Address { root, key }| (root, key));
+        let is = |root: &str, key: &str| Some((root.to_owned(), key.to_owned()));
+        assert_eq!(split("s3://bucket/a/b.tar"), is("s3://bucket", "a/b.tar"));
+        assert_eq!(split("S3://bucket"), is("s3://bucket", ""));
+        assert_eq!(split("http://host:80/a/"), is("http://host:80", "a/"));
+        assert_eq!(split("cassandra://a,b:9/space/table"), is("cassandra://a,b:9/space/table", ""));
+        assert_eq!((split("/a/b"), split("file:///a"), split("a.tar")), (None, None, None));
+        assert!(address("s3:///key").is_err() && address("cassandra://host/space").is_err());
+    }
+}
