@@ -194,6 +194,25 @@ fn a_needle_of_an_image_cannot_be_blown_up() {
 }
 
 #[test]
+fn a_window_into_an_enlarged_image_with_alpha_begins_at_any_weight() {
+    for (side, height, width) in [(33, 1, 2), (33, 2, 1), (60, 3, 3), (44, 5, 1)] {
+        let resize = Op::Resize { size: Size::Side(side), filter: Filter::Bicubic };
+        let crop = Op::CenterCrop { size: Size::Exact([height, width]) };
+        let decode = Decode::Image {
+            mode: ImageMode::Rgba,
+            orientation: Orientation::Ignore,
+            max_pixels: default_max_pixels(),
+        };
+        for stored in 1..40 {
+            let field = FieldRecipe { decode: decode.clone(), ..image(vec![resize.clone(), crop.clone()]) };
+            let pixels = once(field, &jpeg(stored, stored));
+            assert_eq!(pixels.len(), (height * width * 4) as usize);
+            assert!(pixels.chunks(4).all(|pixel| pixel[3] == 255), "opaque stays opaque");
+        }
+    }
+}
+
+#[test]
 fn every_fault_of_a_recipe_is_named_at_once() {
     let normalize = Op::Normalize { mean: vec![0.5; 3], std: vec![0.5; 3] };
     let wrong = image(vec![normalize, flip(0.5)]);

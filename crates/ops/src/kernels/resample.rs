@@ -5,7 +5,7 @@ use crate::geometry::{Border, Geometry, Grid};
 use crate::image::{Image, ImageRef, Rect};
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3, U8x4};
-use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::{FilterType, MulDiv, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 use forebay_core::recipe::Filter;
 use forebay_core::{Error, Result};
 
@@ -18,6 +18,7 @@ pub(crate) struct Resampler {
     resizer: Resizer,
     inner: Image,
     between: Image,
+    opaque: Image,
     columns: Vec<usize>,
     rows: Vec<usize>,
 }
@@ -135,9 +136,7 @@ impl Resampler {
         let down = extent(window.height, step_y, y, height);
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
 
-        // Filters with negative lobes overshoot and are clipped between the passes, so the order of passes shows.
-        // Pillow goes across first, this library down. With alpha one call must do both, to divide by it once.
-        if filter == FilterType::Bilinear || piece.channels == 4 {
+        if filter == FilterType::Bilinear {
             let size = (window.width, window.height);
             return pass::<P>(
                 &mut self.resizer,
@@ -148,6 +147,18 @@ impl Resampler {
                 target,
             );
         }
+        // Filters with negative lobes overshoot and are clipped between the passes, so the order of passes shows.
+        // Pillow goes across first, this library down. Its pass over both axes also counts below zero where the
+        // first pixel of a row has a weight of nothing, which only filters with lobes have. So: one axis a pass.
+        let options = options.use_alpha(false);
+        let (piece, view) = if piece.channels == 4 {
+            self.opaque.reshape(view.width, view.height, 4);
+            piece.copy_rect(view, self.opaque.pixels_mut());
+            multiply_by_alpha(self.opaque.pixels_mut(), view.width, view.height)?;
+            (self.opaque.as_ref(), Rect::of_size(view.width, view.height))
+        } else {
+            (piece, view)
+        };
         self.between.reshape(window.width, height, piece.channels);
         let options_across = options.crop(x, 0.0, across, f64::from(height));
         let between = self.between.pixels_mut();
@@ -155,8 +166,24 @@ impl Resampler {
         let options_down = options.crop(0.0, y, f64::from(window.width), down);
         let between = self.between.as_ref();
         let view = Rect::of_size(window.width, height);
-        pass::<P>(&mut self.resizer, between, view, &options_down, (window.width, window.height), target)
+        pass::<P>(&mut self.resizer, between, view, &options_down, (window.width, window.height), target)?;
+        if piece.channels == 4 { divide_by_alpha(target, window.width, window.height) } else { Ok(()) }
     }
+}
+
+/// Colors weighted by how much of them is seen, so that hidden ones do not bleed into their neighbours.
+fn multiply_by_alpha(pixels: &mut [u8], width: u32, height: u32) -> Result<()> {
+    let mut image = TypedImage::<U8x4>::from_buffer(width, height, pixels).map_err(|e| fault(&e))?;
+    MulDiv::new().multiply_alpha_inplace_typed(&mut image).map_err(|e| fault(&e))
+}
+
+fn divide_by_alpha(pixels: &mut [u8], width: u32, height: u32) -> Result<()> {
+    let mut image = TypedImage::<U8x4>::from_buffer(width, height, pixels).map_err(|e| fault(&e))?;
+    MulDiv::new().divide_alpha_inplace_typed(&mut image).map_err(|e| fault(&e))
+}
+
+fn fault(cause: &dyn std::fmt::Display) -> Error {
+    Error::internal(format!("resample an image: {cause}"))
 }
 
 fn pass<P: PixelTrait + InnerPixel>(
@@ -167,7 +194,6 @@ fn pass<P: PixelTrait + InnerPixel>(
     (width, height): (u32, u32),
     target: &mut [u8],
 ) -> Result<()> {
-    let fault = |cause: &dyn std::fmt::Display| Error::internal(format!("resample an image: {cause}"));
     let source =
         TypedImageRef::<P>::from_buffer(source.width, source.height, source.pixels).map_err(|e| fault(&e))?;
     let source = TypedCroppedImage::from_ref(&source, view.x, view.y, view.width, view.height);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How often, how long, and with what pauses.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryOptions {
     /// Tries of one request, the first one included; 0 counts as 1.
     pub tries: u32,
@@ -55,9 +55,11 @@ pub struct RetryStore {
     retries: AtomicU64,
 }
 
-/// The tries of one request.
-struct Tries<'a> {
-    store: &'a RetryStore,
+/// The tries of one request, for those who repeat requests themselves.
+#[derive(Debug)]
+pub struct Tries {
+    options: RetryOptions,
+    /// Told apart from other requests, so that their pauses differ.
     number: u64,
     made: u32,
     began: Instant,
@@ -74,9 +76,15 @@ impl RetryStore {
         self.retries.load(Relaxed)
     }
 
-    fn tries(&self) -> Tries<'_> {
-        let number = self.requests.fetch_add(1, Relaxed);
-        Tries { store: self, number, made: 0, began: Instant::now() }
+    fn tries(&self) -> Tries {
+        Tries::new(self.options, self.requests.fetch_add(1, Relaxed))
+    }
+
+    /// Waits before the next try of a request, or gives up.
+    async fn pause(&self, tries: &Tries, error: Error, doing: &str, key: &str) -> Result<()> {
+        tries.pause(error, doing, || self.inner.url(key)).await?;
+        self.retries.fetch_add(1, Relaxed);
+        Ok(())
     }
 
     async fn repeat<'a, T>(
@@ -87,9 +95,9 @@ impl RetryStore {
     ) -> Result<T> {
         let mut tries = self.tries();
         loop {
-            match tries.attempt(doing, key, request()).await {
+            match tries.attempt(doing, || self.inner.url(key), request()).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => tries.pause(error, doing, key).await?,
+                Err(error) => self.pause(&tries, error, doing, key).await?,
             }
         }
     }
@@ -106,7 +114,7 @@ impl RetryStore {
             loop {
                 let Listing { items, last, tries } = &mut listing;
                 let next = async { items.next().await.transpose() };
-                match tries.attempt("list", prefix, next).await {
+                match tries.attempt("list", || self.inner.url(prefix), next).await {
                     Ok(None) => return None,
                     Ok(Some(meta)) if last.as_ref().is_some_and(|last| meta.key <= *last) => {
                         // Seen before the break. Passing it costs no try, since it is no progress either.
@@ -117,7 +125,7 @@ impl RetryStore {
                         *tries = self.tries();
                         return Some((Ok(meta), Some(listing)));
                     }
-                    Err(error) => match tries.pause(error, "list", prefix).await {
+                    Err(error) => match self.pause(tries, error, "list", prefix).await {
                         Ok(()) => *items = self.begin(prefix, last.as_deref()),
                         Err(error) => return Some((Err(error), None)),
                     },
@@ -135,31 +143,36 @@ impl RetryStore {
     }
 }
 
-impl Tries<'_> {
+impl Tries {
+    /// None made yet. `number` tells this request apart from others.
+    pub fn new(options: RetryOptions, number: u64) -> Self {
+        Self { options, number, made: 0, began: Instant::now() }
+    }
+
     /// One try, bounded by its own time and what is left until the deadline.
-    async fn attempt<T>(
+    pub async fn attempt<T>(
         &mut self,
         doing: &str,
-        key: &str,
+        url: impl Fn() -> String,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         self.made += 1;
-        let options = &self.store.options;
+        let options = &self.options;
         let left = options.deadline.saturating_sub(self.began.elapsed());
         let limit = options.request_timeout.min(left);
         timeout(limit, request).await.unwrap_or_else(|_| {
-            let url = self.store.inner.url(key);
+            let url = url();
             let why = format!("{doing} `{url}`: no answer in {:.1} s", limit.as_secs_f64());
             Err(Error::unavailable(why).with_facts(fault::facts(&url, None)))
         })
     }
 
     /// Waits before the next try, or gives the error back with tries and time when there is to be none.
-    async fn pause(&self, error: Error, doing: &str, key: &str) -> Result<()> {
+    pub async fn pause(&self, error: Error, doing: &str, url: impl Fn() -> String) -> Result<()> {
         if !error.kind().is_transient() {
             return Err(error);
         }
-        let options = &self.store.options;
+        let options = &self.options;
         let doubled = options.first_pause.saturating_mul(1u32.checked_shl(self.made - 1).unwrap_or(u32::MAX));
         let draw = Rng::keyed(fold(&[options.seed, self.number]), u64::from(self.made), 0).uniform(0.5, 1.0);
         // The other side may have said how long it wants to be left alone.
@@ -167,7 +180,7 @@ impl Tries<'_> {
         let pause = doubled.min(options.longest_pause).mul_f64(draw).max(asked);
         let elapsed = self.began.elapsed();
         if self.made >= options.tries.max(1) || elapsed + pause >= options.deadline {
-            let (url, facts) = (self.store.inner.url(key), error.facts().clone());
+            let (url, facts) = (url(), error.facts().clone());
             let (tries, seconds) = (self.made, elapsed.as_secs_f64());
             let plural = if tries == 1 { "try" } else { "tries" };
             let (hint, throttled) = (error.hint().map(str::to_owned), error.throttled());
@@ -183,7 +196,6 @@ impl Tries<'_> {
         }
         tracing::debug!(%error, tries = self.made, "request is tried again");
         sleep(pause).await;
-        self.store.retries.fetch_add(1, Relaxed);
         Ok(())
     }
 }
@@ -247,7 +259,7 @@ impl Store for RetryStore {
 struct Listing<'a> {
     items: BoxStream<'a, Result<ObjectMeta>>,
     last: Option<String>,
-    tries: Tries<'a>,
+    tries: Tries,
 }
 
 #[cfg(test)]
