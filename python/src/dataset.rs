@@ -9,6 +9,7 @@ use forebay_engine::source::{self, FieldValue, OpenOptions, Progress, SourceKind
 use forebay_engine::source::{SyntheticPayload, SyntheticSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +20,7 @@ pub(crate) struct Dataset(Owned<source::Dataset>);
 /// Opens a dataset. `progress` is called with objects done, objects in all, samples and bytes found.
 #[pyfunction]
 #[pyo3(signature = (spec, *, labels = None, kind = None, manifest_dir = None, rebuild = false, extensions = None,
-    progress = None))]
+    storage_options = None, progress = None))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -29,6 +30,7 @@ pub(crate) fn open(
     manifest_dir: Option<PathBuf>,
     rebuild: bool,
     extensions: Option<Vec<String>>,
+    storage_options: Option<BTreeMap<String, String>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Dataset> {
     let kind = kind.map(|name| {
@@ -43,6 +45,7 @@ pub(crate) fn open(
     if let Some(extensions) = extensions {
         options.extensions = extensions;
     }
+    options.storage_options = storage_options.unwrap_or_default();
     if let Some(progress) = progress {
         let raised = Arc::clone(&raised);
         options.progress = Some(Arc::new(move |at: Progress| {

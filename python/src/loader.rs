@@ -13,6 +13,7 @@ use forebay_core::portion::{Consumer, LastBatch, Portion};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
 use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
+use forebay_store::RetryOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +64,8 @@ impl Loader {
     #[new]
     #[pyo3(signature = (dataset, recipe, *, batch_size, rank, world_size, last_batch, shuffle, block_bytes,
         group_blocks, seed, threads, prefetch_batches, memory_bytes, window, on_error, max_errors, timeout, inflight,
-        epochs, thread_init))]
+        request_bytes, slow_start, hedge, request_tries, request_timeout, request_deadline, local_ranks, epochs,
+        thread_init))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python, every one of them given")]
     fn new(
         py: Python<'_>,
@@ -85,6 +87,13 @@ impl Loader {
         max_errors: Option<Limit>,
         timeout: Option<f64>,
         inflight: Option<usize>,
+        request_bytes: Option<u64>,
+        slow_start: Option<u64>,
+        hedge: bool,
+        request_tries: Option<u32>,
+        request_timeout: Option<f64>,
+        request_deadline: Option<f64>,
+        local_ranks: usize,
         epochs: Option<u64>,
         thread_init: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
@@ -92,7 +101,20 @@ impl Loader {
         let raised = Raised::default();
         let defaults = LoaderConfig::default();
         let built = || {
-            let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+            let seconds = |name: &str, value: Option<f64>| {
+                value
+                    .map(Duration::try_from_secs_f64)
+                    .transpose()
+                    .map_err(|_| Error::invalid_config(format!("{name} must be a number of seconds")))
+            };
+            let retry = RetryOptions {
+                tries: request_tries.unwrap_or(defaults.retry.tries),
+                request_timeout: seconds("request_timeout", request_timeout)?
+                    .unwrap_or(defaults.retry.request_timeout),
+                deadline: seconds("request_deadline", request_deadline)?.unwrap_or(defaults.retry.deadline),
+                seed,
+                ..defaults.retry
+            };
             let config = LoaderConfig {
                 consumer: Consumer {
                     rank,
@@ -108,8 +130,13 @@ impl Loader {
                 order: window.map_or(DeliveryOrder::Plan, |window| DeliveryOrder::Arrival { window }),
                 on_error: on_error_named(on_error)?,
                 max_errors: max_errors.map_or(MaxErrors::Unlimited, Limit::into_engine),
-                timeout: timeout.map_err(|_| Error::invalid_config("timeout must be a number of seconds"))?,
-                requests_in_flight: inflight.unwrap_or(defaults.requests_in_flight),
+                timeout: seconds("timeout", timeout)?,
+                requests_in_flight: inflight,
+                request_bytes,
+                slow_start,
+                hedge,
+                retry,
+                local_ranks,
                 epochs,
                 thread_init: thread_init.map(|function| thread_init_calling(function, &raised)),
                 ..defaults

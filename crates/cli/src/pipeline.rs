@@ -27,6 +27,7 @@ use forebay_core::{Error, Result};
 use forebay_engine::source::{OpenOptions, SourceKind};
 use read::{Table, list_of_text, text};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A pipeline as typed.
@@ -121,16 +122,28 @@ fn resolve_data(values: Map<String, Value>, faults: &mut Vec<String>) -> Option<
         let typed = list_of_text(value)?;
         crate::args::extensions(&typed).map_err(|error| error.message().to_owned())
     });
+    let storage_options = table.take("storage_options", options_of_store).unwrap_or_default();
     table.end();
     let Some(spec) = spec else {
         faults.push("data.url: it is missing".to_owned());
         return None;
     };
-    let mut options = OpenOptions { labels, kind, ..OpenOptions::default() };
+    let mut options = OpenOptions { labels, kind, storage_options, ..OpenOptions::default() };
     if let Some(extensions) = extensions {
         options.extensions = extensions;
     }
     Some(Data { spec, options })
+}
+
+/// A table of texts, numbers and truths, all of them as text.
+fn options_of_store(value: &Value) -> std::result::Result<BTreeMap<String, String>, String> {
+    let Value::Object(options) = value else { return Err(format!("{value} is not a table")) };
+    let plain = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => Ok((name.clone(), text.clone())),
+        Value::Number(_) | Value::Bool(_) => Ok((name.clone(), value.to_string())),
+        other => Err(format!("`{name}` is {other}: give text, a number, true or false")),
+    };
+    options.iter().map(plain).collect()
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod rng;
 pub mod size;
 pub mod spec;
 pub mod tensor;
+pub mod window;
 
 pub use error::{Error, ErrorKind, Facts, Result};
 pub use ids::SampleId;

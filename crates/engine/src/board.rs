@@ -155,6 +155,11 @@ impl Board {
         self.lock().batches.len()
     }
 
+    /// Number of batches that were taken.
+    pub(crate) fn taken_batches(&self) -> u64 {
+        self.lock().first
+    }
+
     /// The rows of `epoch`, whose first batch has number `batch`, are filled in arrival order.
     pub(crate) fn order_by_arrival(&self, epoch: u64, batch: u64, window: u64) {
         let arrival = EpochArrival {

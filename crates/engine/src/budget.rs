@@ -15,7 +15,7 @@ pub struct Budget(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    limit: u64,
+    limit: AtomicU64,
     used: Mutex<u64>,
     peak: AtomicU64,
     freed: Notify,
@@ -31,12 +31,24 @@ pub struct Hold {
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
-        Self(Arc::new(Inner { limit, used: Mutex::new(0), peak: AtomicU64::new(0), freed: Notify::new() }))
+        Self(Arc::new(Inner {
+            limit: AtomicU64::new(limit),
+            used: Mutex::new(0),
+            peak: AtomicU64::new(0),
+            freed: Notify::new(),
+        }))
     }
 
     /// The limit in bytes.
     pub fn limit(&self) -> u64 {
-        self.0.limit
+        self.0.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. What is held stays held; a lower limit holds for what is reserved from now on.
+    pub fn set_limit(&self, limit: u64) {
+        if self.0.limit.swap(limit, Ordering::Relaxed) < limit {
+            self.0.freed.notify_waiters();
+        }
     }
 
     /// Waits until `bytes` fit, or until nothing else is held when they never will. Safe to cancel.
@@ -53,7 +65,7 @@ impl Budget {
     /// Reserves at once if `bytes` fit now.
     pub fn try_reserve(&self, bytes: u64) -> Option<Hold> {
         let mut used = self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = used.checked_add(bytes).is_some_and(|total| total <= self.0.limit);
+        let fits = used.checked_add(bytes).is_some_and(|total| total <= self.limit());
         (fits || *used == 0).then(|| self.hold(&mut used, bytes))
     }
 
@@ -119,6 +131,18 @@ mod tests {
         assert_eq!((budget.used(), budget.peak()), (41, 60));
         drop(second);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_raised_limit_lets_those_in_who_wait() {
+        let budget = Budget::new(100);
+        let _held = budget.try_reserve(60).unwrap();
+        let mut waiting = Box::pin(budget.reserve(80));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        budget.set_limit(140);
+        assert!(waiting.now_or_never().is_some());
+        budget.set_limit(10);
+        assert!(budget.try_reserve(1).is_none());
     }
 
     #[test]

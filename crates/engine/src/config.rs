@@ -9,11 +9,18 @@ use forebay_core::plan::{BlockShuffle, Sampler, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_core::request::RequestLimits;
 use forebay_core::{Error, Result};
+use forebay_store::RetryOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs once in every preparing thread before its first sample; the argument is the thread's number.
 pub type ThreadInit = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
+
+/// Requests in flight to a store on this machine.
+pub(crate) const LOCAL_REQUESTS: usize = 64;
+
+/// Most requests in flight to a remote store that nobody limits: as many connections where each carries one.
+pub(crate) const REMOTE_REQUESTS: usize = 1024;
 
 /// Settings of a loader.
 #[derive(Clone)]
@@ -44,10 +51,20 @@ pub struct LoaderConfig {
     pub max_errors: MaxErrors,
     /// Longest wait for one batch.
     pub timeout: Option<Duration>,
-    /// Most requests in flight.
-    pub requests_in_flight: usize,
+    /// Requests in flight, fixed; `None` lets remote stores find out and takes 64 for others.
+    pub requests_in_flight: Option<usize>,
     /// How neighbours are read together.
     pub request_limits: RequestLimits,
+    /// Bytes of one range request; `None` follows the link, or `request_limits` for stores on this machine.
+    pub request_bytes: Option<u64>,
+    /// One more batch ahead for every so many steps, until the depth is reached; `None` begins with all of it.
+    pub slow_start: Option<u64>,
+    /// How requests to remote stores are made again.
+    pub retry: RetryOptions,
+    /// Whether a second request is sent when the first one to a remote store takes suspiciously long.
+    pub hedge: bool,
+    /// Ranks on this host, which share its link.
+    pub local_ranks: usize,
     /// Epochs after which nothing more is prefetched; `None` goes on for ever.
     pub epochs: Option<u64>,
     /// Runs in every preparing thread before its first sample.
@@ -115,13 +132,18 @@ impl Default for LoaderConfig {
             on_error: OnError::Raise,
             max_errors: MaxErrors::Unlimited,
             timeout: Some(Duration::from_secs(600)),
-            requests_in_flight: 64,
+            requests_in_flight: None,
             // Samples of a block stand next to each other but for tar headers; a hole of one sample is cheaper to
             // read than to skip on local disks.
             request_limits: RequestLimits {
                 gap_bytes: 128 << 10,
                 request_bytes: BlockShuffle::default().block_bytes.max(1 << 20) * 2,
             },
+            request_bytes: None,
+            slow_start: None,
+            retry: RetryOptions::default(),
+            hedge: true,
+            local_ranks: 1,
             epochs: None,
             thread_init: None,
         }
@@ -141,8 +163,14 @@ impl LoaderConfig {
         if self.prefetch_batches.is_some_and(|batches| batches == 0 || batches > 4096) {
             faults.push("prefetch_batches must be 1 to 4096".to_owned());
         }
-        if !(1..=65_536).contains(&self.requests_in_flight) {
-            faults.push(format!("inflight is {}: give 1 to 65536 requests", self.requests_in_flight));
+        if let Some(requests) = self.requests_in_flight.filter(|requests| !(1..=65_536).contains(requests)) {
+            faults.push(format!("inflight is {requests}: give 1 to 65536 requests"));
+        }
+        if let Some(bytes) = self.request_bytes.filter(|bytes| !(4096..=1 << 30).contains(bytes)) {
+            faults.push(format!("request_bytes is {bytes}: give 4 KiB to 1 GiB"));
+        }
+        if self.slow_start.is_some_and(|every| every == 0 || every > 1 << 20) {
+            faults.push("slow_start must be 1 to 1048576 steps".to_owned());
         }
         if let MaxErrors::Rate(rate) = self.max_errors
             && !(0.0..=1.0).contains(&rate)

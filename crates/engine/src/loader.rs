@@ -83,6 +83,7 @@ impl Loader {
             program: Arc::new(program),
             sampler,
             samples: manifest.len(),
+            sample_bytes: (manifest.total_bytes() / manifest.len().max(1)).max(1),
             config,
             memory,
             pool,
@@ -272,7 +273,13 @@ impl Loader {
     pub fn stats(&self) -> Stats {
         let memory = &self.definition.memory;
         let running = self.session.as_ref().map_or(0, Session::payload_peak);
+        let gate = self.session.as_ref().map(Session::gate);
+        let link = gate.as_ref().map(|gate| gate.link).filter(|_| self.definition.store.is_remote());
         Stats {
+            window_bytes: gate.map_or(0, |gate| gate.window_bytes),
+            window_requests: gate.map_or(0, |gate| gate.window_requests as u64),
+            link_bytes_per_second: link.map_or(0.0, |link| link.bytes_per_second),
+            link_delay_seconds: link.map_or(0.0, |link| link.delay.as_secs_f64()),
             threads: self.definition.config.threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),

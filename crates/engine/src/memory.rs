@@ -113,3 +113,11 @@ fn wanted_payload_bytes(config: &LoaderConfig, manifest: &Manifest) -> u64 {
     };
     batches.max(groups).max(AUTO_PAYLOAD_BYTES).min(manifest.total_bytes().saturating_mul(2).max(1 << 20))
 }
+
+/// Memory that could be taken without pushing anything out, as the kernel estimates it.
+pub(crate) fn available_memory_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}

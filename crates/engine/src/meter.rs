@@ -23,6 +23,9 @@ pub struct Meter {
     pub(crate) payloads: Sum,
     pub(crate) payload_bytes: Sum,
     pub(crate) request_nanos: Sum,
+    pub(crate) retries: Sum,
+    pub(crate) hedges: Sum,
+    pub(crate) throttled: Sum,
     pub(crate) budget_wait_nanos: Sum,
     pub(crate) prep_nanos: Sum,
     pub(crate) prep_starved_nanos: Sum,
@@ -84,6 +87,20 @@ pub struct Stats {
     pub payload_bytes: u64,
     /// Mean time of one request.
     pub request_seconds_mean: f64,
+    /// Requests made again because an earlier one failed.
+    pub retries: u64,
+    /// Second requests sent because the first took suspiciously long.
+    pub hedges: u64,
+    /// Requests that the store refused because there were too many.
+    pub throttled: u64,
+    /// Bytes that may be in flight now.
+    pub window_bytes: u64,
+    /// Requests that may be in flight now.
+    pub window_requests: u64,
+    /// What the link to the store delivers, as far as it was seen; 0 while unknown and for stores on this machine.
+    pub link_bytes_per_second: f64,
+    /// Time of a request when nothing of ours queues on the link; 0 while unknown.
+    pub link_delay_seconds: f64,
     /// Time fetching waited for memory: the plane is ahead of the consumer.
     pub budget_wait_seconds: f64,
     /// Processor time of all preparing threads, about: time inside ops.
@@ -122,6 +139,9 @@ impl Meter {
             payloads: self.payloads.get(),
             payload_bytes: self.payload_bytes.get(),
             request_seconds_mean: mean(self.request_nanos.seconds(), self.requests.get()),
+            retries: self.retries.get(),
+            hedges: self.hedges.get(),
+            throttled: self.throttled.get(),
             budget_wait_seconds: self.budget_wait_nanos.seconds(),
             prep_seconds: self.prep_nanos.seconds(),
             prep_starved_seconds: self.prep_starved_nanos.seconds(),

@@ -5,24 +5,27 @@
 
 use crate::board::{Board, Taken};
 use crate::budget::Budget;
-use crate::config::LoaderConfig;
-use crate::fetch::Fetcher;
+use crate::config::{LOCAL_REQUESTS, LoaderConfig, REMOTE_REQUESTS};
+use crate::fetch::{Fetcher, Gate, GateView, Tasks};
 use crate::inputs::Inputs;
-use crate::memory::MemoryPlan;
+use crate::memory::{MemoryPlan, available_memory_bytes};
 use crate::meter::Meter;
 use crate::prepare::{Preparer, start_threads};
 use forebay_core::cursor::Cursor;
 use forebay_core::plan::Sampler;
+use forebay_core::window::{WindowLimits, share};
 use forebay_core::{Error, Result};
 use forebay_ops::{BufferPool, Program};
 use forebay_store::Store;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 /// How long closing waits for a thread that is inside an op.
 const CLOSE_WAIT: Duration = Duration::from_millis(1500);
+
+/// Bytes in flight on machines that do not say how much memory they have.
+const WINDOW_BYTES: u64 = 1 << 30;
 
 /// What does not change while a loader lives.
 pub(crate) struct Definition {
@@ -32,16 +35,40 @@ pub(crate) struct Definition {
     pub(crate) sampler: Sampler,
     /// Samples of the dataset, however many positions an epoch has.
     pub(crate) samples: u64,
+    /// Mean payload bytes of one sample, at least one.
+    pub(crate) sample_bytes: u64,
     pub(crate) config: LoaderConfig,
     pub(crate) memory: MemoryPlan,
     pub(crate) pool: BufferPool,
+}
+
+impl Definition {
+    /// How much may be in flight: fixed for stores on this machine, found out for remote ones.
+    fn window_limits(&self) -> WindowLimits {
+        let config = &self.config;
+        if !self.store.is_remote() {
+            let requests = config.requests_in_flight.unwrap_or(LOCAL_REQUESTS);
+            return WindowLimits {
+                max_bytes: u64::MAX,
+                max_requests: requests,
+                fixed_requests: Some(requests),
+            };
+        }
+        let max_bytes = match config.memory_bytes {
+            Some(_) => self.memory.payload_bytes,
+            None => available_memory_bytes().map_or(WINDOW_BYTES, |bytes| bytes / 4),
+        };
+        let fixed_requests = config.requests_in_flight;
+        share(WindowLimits { max_bytes, max_requests: REMOTE_REQUESTS, fixed_requests }, config.local_ranks)
+    }
 }
 
 /// The running stages.
 pub(crate) struct Session {
     board: Arc<Board>,
     budget: Budget,
-    runtime: Option<Runtime>,
+    gate: Arc<Gate>,
+    tasks: Arc<Tasks>,
 }
 
 impl Session {
@@ -52,13 +79,15 @@ impl Session {
         let open_batches = definition.memory.open_batches;
         let board = Arc::new(Board::new(outputs, definition.pool.clone(), open_batches, Arc::clone(meter)));
         let budget = Budget::new(definition.memory.payload_bytes);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("forebay-fetch")
-            .enable_all()
-            .build()
-            .map_err(|cause| Error::exhausted("start the fetching thread").with_source(cause))?;
-        let session = Self { board: Arc::clone(&board), budget: budget.clone(), runtime: Some(runtime) };
+        let remote = definition.store.is_remote();
+        let gate = Arc::new(Gate::new(definition.window_limits(), remote && config.hedge));
+        let tasks = Arc::new(Tasks::new(definition.store.as_ref())?);
+        let session = Self {
+            board: Arc::clone(&board),
+            budget: budget.clone(),
+            gate: Arc::clone(&gate),
+            tasks: Arc::clone(&tasks),
+        };
         let (retries, mut retry_queue) = mpsc::unbounded_channel();
         let fetcher = Arc::new(Fetcher {
             inputs: definition.inputs.clone(),
@@ -69,17 +98,20 @@ impl Session {
             budget,
             board: Arc::clone(&board),
             meter: Arc::clone(meter),
-            in_flight: Arc::new(Semaphore::new(config.requests_in_flight)),
+            gate,
+            tasks: Arc::clone(&tasks),
+            remote,
+            sample_bytes: definition.sample_bytes,
+            base_bytes: (remote && config.memory_bytes.is_none()).then_some(definition.memory.payload_bytes),
         });
-        if let Some(runtime) = &session.runtime {
-            runtime.spawn(Arc::clone(&fetcher).run(cursor));
-            runtime.spawn(async move {
-                while let Some((batch, row, job)) = retry_queue.recv().await {
-                    let fetcher = Arc::clone(&fetcher);
-                    tokio::spawn(async move { fetcher.fetch_substitute(batch, row, job).await });
-                }
-            });
-        }
+        tasks.spawn(Arc::clone(&fetcher).run(cursor));
+        let substitutes = Arc::clone(&fetcher);
+        tasks.spawn(async move {
+            while let Some((batch, row, job)) = retry_queue.recv().await {
+                let fetcher = Arc::clone(&substitutes);
+                substitutes.tasks.spawn(async move { fetcher.fetch_substitute(batch, row, job).await });
+            }
+        });
         let preparer = Arc::new(Preparer {
             program: Arc::clone(&definition.program),
             inputs: definition.inputs.clone(),
@@ -102,6 +134,10 @@ impl Session {
         self.board.describe_wait()
     }
 
+    pub(crate) fn gate(&self) -> GateView {
+        self.gate.view()
+    }
+
     pub(crate) fn payload_peak(&self) -> u64 {
         self.budget.peak()
     }
@@ -110,9 +146,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.board.stop(Error::cancelled("the loader was closed"));
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        self.tasks.stop();
         if !self.board.threads_gone(CLOSE_WAIT) {
             tracing::warn!("a preparing thread is still inside an op; it ends by itself");
         }

@@ -12,6 +12,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// Threads for sockets. One fills several Gb/s; the second keeps TLS and large answers from holding up small ones.
 const THREADS: usize = 2;
 
+/// Sets another number, 1 to 64; whatever else it says is passed over.
+const THREADS_VARIABLE: &str = "FOREBAY_IO_THREADS";
+
 /// A handle to the shared threads; they end when the last one is dropped.
 #[derive(Clone, Debug)]
 pub struct Net(Arc<Owned>);
@@ -32,7 +35,7 @@ impl Net {
             return Ok(Self(running));
         }
         let runtime = Builder::new_multi_thread()
-            .worker_threads(THREADS)
+            .worker_threads(threads())
             .thread_name("forebay-net")
             .enable_all()
             .build()
@@ -83,6 +86,11 @@ impl Drop for Owned {
             }
         }
     }
+}
+
+fn threads() -> usize {
+    let set = std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.trim().parse().ok());
+    set.filter(|threads| (1..=64).contains(threads)).unwrap_or(THREADS)
 }
 
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);

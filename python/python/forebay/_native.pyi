@@ -68,6 +68,13 @@ class Loader:
         max_errors: int | float | None,
         timeout: float | None,
         inflight: int | None,
+        request_bytes: int | None,
+        slow_start: int | None,
+        hedge: bool,
+        request_tries: int | None,
+        request_timeout: float | None,
+        request_deadline: float | None,
+        local_ranks: int,
         epochs: int | None,
         thread_init: Callable[[int], object] | None,
     ) -> Loader: ...
@@ -90,6 +97,7 @@ def open(
     kind: str | None = None,
     manifest_dir: Path | None = None,
     rebuild: bool = False,
+    storage_options: dict[str, str] | None = None,
     extensions: list[str] | None = None,
     progress: Callable[[int, int, int, int], object] | None = None,
 ) -> Dataset: ...

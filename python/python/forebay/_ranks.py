@@ -12,7 +12,7 @@ import sys
 
 from forebay.errors import InvalidConfigError
 
-__all__ = ["discover"]
+__all__ = ["discover", "on_this_host"]
 
 _log = logging.getLogger("forebay")
 
@@ -33,6 +33,15 @@ def discover(rank: int | None, world_size: int | None) -> tuple[int, int]:
     rank, world_size, where = found
     _log.info("rank %d of %d, from %s", rank, world_size, where)
     return rank, world_size
+
+
+def on_this_host(world_size: int) -> int:
+    """Ranks that share this host's link: what the launcher says, else all of them are taken to be elsewhere."""
+    for name in ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"):
+        text = os.environ.get(name, "")
+        if text.isdigit():
+            return max(1, min(int(text), world_size))
+    return 1
 
 
 def _from_torch() -> tuple[int, int, str] | None:

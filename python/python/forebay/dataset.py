@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay import _native
-from forebay.errors import StaleError, UnsupportedError
+from forebay.errors import StaleError
 
 __all__ = ["Dataset", "open", "synthetic"]
 
@@ -135,12 +135,14 @@ def open(
     """Opens a dataset.
 
     spec: a folder with one folder per class, a folder of files, tar shards such as `train-{000..146}.tar`, a manifest
-        `x.fbm`, or `synthetic://?samples=1000&bytes=4096`. Several parts may be given as a list or joined by `::`;
+        `x.fbm`, the same behind `s3://`, `https://`, `ais://`, `gs://` or `az://`, a table `cassandra://host/space/table`,
+        or `synthetic://?samples=1000&bytes=4096`. Several parts may be given as a list or joined by `::`;
         braces, globs and `${NAME}` are replaced.
     labels: a CSV or JSONL file of labels for a folder of files. Looked for in the folder when not given.
     kind: `tar`, `tree` or `table`, when it should not be guessed.
     manifest_dir: where manifests are kept between runs.
-    storage_options: options of the store. Local files have none.
+    storage_options: what a remote store is told: `endpoint`, credentials, trust (`docs/guide/remote.md`). Files of this
+        machine take none.
     extensions: extensions of the files of a folder that are samples, without the dot.
     rebuild: build the manifest anew even if a kept one still fits.
     progress: called now and then while a manifest is built, with objects done, objects in all, samples and bytes.
@@ -148,12 +150,6 @@ def open(
     The manifest is built once, without reading payloads, and kept; when the data changed it is built again and
     `Dataset.notes` says so.
     """
-    if storage_options:
-        names = ", ".join(f"`{name}`" for name in storage_options)
-        raise UnsupportedError(
-            f"open dataset: local files take no storage_options, {names} was given",
-            hint="leave storage_options out",
-        )
     parts = [spec] if isinstance(spec, str | os.PathLike) else list(spec)
     options: dict[str, Any] = {
         "spec": [os.fspath(part) for part in parts],
@@ -161,6 +157,7 @@ def open(
         "kind": kind,
         "manifest_dir": None if manifest_dir is None else Path(manifest_dir),
         "extensions": None if extensions is None else list(extensions),
+        "storage_options": _texts(storage_options or {}),
     }
     opened = _native.open(**options, rebuild=rebuild, progress=progress)
     return Dataset(("open", options), opened=opened)
@@ -196,6 +193,15 @@ def synthetic(
         "seed": seed,
     }
     return Dataset(("synthetic", options))
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as the native side reads them: `True` is `true`, numbers are their digits."""
+    return {
+        str(name): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 def _open_native(how: str, options: dict[str, Any]) -> _native.Dataset:

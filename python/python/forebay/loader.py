@@ -64,7 +64,14 @@ class Loader:
     prefetch_batches: batches kept ready; as many as fit in 128 MiB if not given, at most 8.
     prefetch_factor: the same. It is not multiplied by `num_workers`, because threads work on one batch together.
     memory: bytes that payloads and undelivered batches may take together, such as `"1GiB"`.
-    inflight: most requests to the store at once; 64 if not given.
+    inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
+        files of this machine.
+    request_bytes: how much neighbours are read by one request; follows the link if not given.
+    request_tries, request_timeout, request_deadline: how often a request to a remote store is made (5), how many seconds
+        one try may take (60) and all of them together (180).
+    hedge: a second request is sent when the first one to a remote store takes suspiciously long; at most 4 % more.
+    slow_start: begin with two batches ahead and take one more every so many steps, until `prefetch_batches` are; `None`
+        begins with all.
     in_order: `False` delivers samples as they arrive, exactly once and inside their epoch.
     window: with `in_order=False`, by how many places a sample may be late; 1024 if not given, at most 8192.
     timeout: longest wait for a batch in seconds; 600 if not given, 0 or `None` for ever.
@@ -100,6 +107,12 @@ class Loader:
         prefetch_factor: int | Unset | None = UNSET,
         memory: int | str | Unset | None = UNSET,
         inflight: int | Literal["auto"] | Unset | None = UNSET,
+        request_bytes: int | str | Unset | None = UNSET,
+        request_tries: int | Literal["auto"] | Unset | None = UNSET,
+        request_timeout: float | Literal["auto"] | Unset | None = UNSET,
+        request_deadline: float | Literal["auto"] | Unset | None = UNSET,
+        hedge: bool | Unset = UNSET,
+        slow_start: int | Unset | None = UNSET,
         in_order: bool | Unset = UNSET,
         window: int | Literal["auto"] | Unset | None = UNSET,
         timeout: float | Unset | None = UNSET,
@@ -439,6 +452,13 @@ def _settings(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "max_errors": config["max_errors"],
         "timeout": config["timeout"],
         "inflight": config["inflight"],
+        "request_bytes": config["request_bytes"],
+        "slow_start": config["slow_start"],
+        "hedge": config["hedge"],
+        "request_tries": config["request_tries"],
+        "request_timeout": config["request_timeout"],
+        "request_deadline": config["request_deadline"],
+        "local_ranks": _ranks.on_this_host(world_size),
         "epochs": config["epochs"],
         "thread_init": config["worker_init_fn"],
     }

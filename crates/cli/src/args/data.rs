@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// A dataset and how to open it.
 #[derive(Debug, Args)]
 pub(crate) struct DataArgs {
-    /// A folder, shards (`train-{000..146}.tar`, `shards/*.tar`), a manifest `x.fbm` or `synthetic://`.
+    /// A folder, shards (`train-{000..146}.tar`, `shards/*.tar`), a manifest `x.fbm`, any of them behind `s3://`,
+    /// `https://` or `ais://`, a table `cassandra://host/keyspace/table`, or `synthetic://`.
     #[arg(value_name = "SPEC", required = true)]
     pub(crate) spec: Vec<String>,
     #[command(flatten)]
@@ -30,6 +31,9 @@ pub(crate) struct HowArgs {
     /// Where manifests are kept between runs. [default: $XDG_CACHE_HOME/forebay/manifests]
     #[arg(long, value_name = "DIR")]
     pub(crate) manifest_dir: Option<PathBuf>,
+    /// What a remote store is told, such as `endpoint=http://127.0.0.1:9000`; may be given several times.
+    #[arg(long = "storage-option", value_name = "NAME=VALUE", value_parser = option_pair)]
+    pub(crate) storage_options: Vec<(String, String)>,
 }
 
 /// How a dataset is stored.
@@ -62,6 +66,7 @@ impl HowArgs {
             labels: self.labels.clone(),
             kind: self.kind.map(Kind::source),
             manifest_dir: self.manifest_dir.clone().or_else(default_manifest_dir),
+            storage_options: self.storage_options.iter().cloned().collect(),
             ..OpenOptions::default()
         };
         if !self.extensions.is_empty() {
@@ -78,6 +83,14 @@ impl Kind {
             Self::Tree => SourceKind::Tree,
             Self::Table => SourceKind::Table,
         }
+    }
+}
+
+/// `name=value`; the value may hold further equals signs.
+fn option_pair(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE, for example `region=eu-central-1`".to_owned()),
     }
 }
 

@@ -5,6 +5,7 @@ use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_engine::source::Dataset;
 use forebay_engine::{DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError};
+use forebay_store::RetryOptions;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -71,6 +72,12 @@ impl LoaderSettings {
         let prefetch = table.take_or("auto", "prefetch_batches", whole(1, 4096)).map(|n| n as usize);
         let memory_bytes = table.take_or("auto", "memory", bytes);
         let in_flight = table.take_or("auto", "inflight", whole(1, 65_536)).map(|n| n as usize);
+        let request_bytes = table.take_or("auto", "request_bytes", bytes);
+        let tries = table.take_or("auto", "request_tries", whole(1, 1000));
+        let request_timeout = table.take_or("auto", "request_timeout", read_timeout).flatten();
+        let deadline = table.take_or("auto", "request_deadline", read_timeout).flatten();
+        let hedge = table.take("hedge", truth).unwrap_or(defaults.hedge);
+        let slow_start = table.take_or("none", "slow_start", whole(1, 1 << 20));
         let in_order = table.take("in_order", truth).unwrap_or(true);
         let window = table.take_or("auto", "window", whole(0, MAX_ARRIVAL_WINDOW));
         if in_order && window.is_some_and(|window| window > 0) {
@@ -97,7 +104,17 @@ impl LoaderSettings {
             on_error,
             max_errors,
             timeout,
-            requests_in_flight: in_flight.unwrap_or(defaults.requests_in_flight),
+            requests_in_flight: in_flight,
+            request_bytes,
+            retry: RetryOptions {
+                tries: tries.map_or(defaults.retry.tries, |tries| tries as u32),
+                request_timeout: request_timeout.unwrap_or(defaults.retry.request_timeout),
+                deadline: deadline.unwrap_or(defaults.retry.deadline),
+                seed,
+                ..defaults.retry
+            },
+            hedge,
+            slow_start,
             epochs,
             ..defaults
         };
@@ -157,7 +174,13 @@ impl LoaderSettings {
             named("num_workers", json!(config.threads)),
             named("prefetch_batches", auto(config.prefetch_batches.map(Value::from))),
             named("memory", auto(config.memory_bytes.map(Value::from))),
-            named("inflight", json!(config.requests_in_flight)),
+            named("inflight", auto(config.requests_in_flight.map(Value::from))),
+            named("request_bytes", auto(config.request_bytes.map(Value::from))),
+            named("request_tries", json!(config.retry.tries)),
+            named("request_timeout", json!(config.retry.request_timeout.as_secs_f64())),
+            named("request_deadline", json!(config.retry.deadline.as_secs_f64())),
+            named("hedge", json!(config.hedge)),
+            named("slow_start", config.slow_start.map_or(json!("none"), Value::from)),
             named("in_order", json!(config.order == DeliveryOrder::Plan)),
             named("window", json!(window)),
             named("timeout", config.timeout.map_or(json!("none"), |timeout| json!(timeout.as_secs_f64()))),

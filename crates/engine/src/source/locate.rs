@@ -5,6 +5,7 @@
 use super::options::OpenOptions;
 use forebay_core::spec::Pattern;
 use forebay_core::{Error, Result};
+use forebay_store::remote;
 use std::path::{Component, Path, PathBuf};
 
 /// One thing that a spec names inside a store.
@@ -22,6 +23,14 @@ pub(super) enum Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Located {
     pub(super) root: PathBuf,
+    pub(super) items: Vec<Item>,
+}
+
+/// Items of one remote store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Remote {
+    /// The store, as a URL without a key.
+    pub(super) root: String,
     pub(super) items: Vec<Item>,
 }
 
@@ -54,13 +63,39 @@ pub(super) fn locate_local(parts: &[Pattern]) -> Result<Located> {
     Ok(Located { root, items })
 }
 
+/// URLs of one remote store as keys in it; `None` when the spec names files of this machine.
+pub(super) fn locate_remote(parts: &[Pattern]) -> Result<Option<Remote>> {
+    let mut keys = Vec::new();
+    let mut root: Option<String> = None;
+    for part in parts {
+        let Some(address) = remote::address(&part.text)? else { continue };
+        match &root {
+            Some(root) if *root != address.root => {
+                let message =
+                    format!("open dataset: the spec names two stores, `{root}` and `{}`", address.root);
+                return Err(Error::invalid_config(message).with_hint("open each dataset and mix them"));
+            }
+            _ => root = Some(address.root),
+        }
+        keys.push(Pattern { text: address.key, is_glob: part.is_glob });
+    }
+    let Some(root) = root else { return Ok(None) };
+    if keys.len() != parts.len() {
+        return Err(Error::invalid_config(format!(
+            "open dataset: the spec names `{root}` and files of this machine"
+        ))
+        .with_hint("open each dataset and mix them"));
+    }
+    Ok(Some(Remote { root, items: locate_keys(&keys) }))
+}
+
 /// Keys, patterns and prefixes of a store that the caller brought.
 pub(super) fn locate_keys(parts: &[Pattern]) -> Vec<Item> {
     let locate = |part: &Pattern| {
         let text = part.text.trim_start_matches("./");
         if part.is_glob {
             Item::Pattern(text.into())
-        } else if shard_name(text).is_some() {
+        } else if shard_name(text).is_some() || is_manifest(text) {
             Item::Key(text.into())
         } else {
             Item::Folder(folder_prefix(text.trim_end_matches('/').trim_start_matches('.')))
@@ -81,11 +116,19 @@ pub(super) fn shard_name(key: &str) -> Option<bool> {
     if ends(".tar") { Some(false) } else { (ends(".tar.gz") || ends(".tgz")).then_some(true) }
 }
 
+/// Whether a name is that of a manifest.
+pub(super) fn is_manifest(key: &str) -> bool {
+    key.strip_suffix(".fbm").is_some()
+}
+
 /// Whether a key is hidden or unfinished: some part begins with a dot, or its name is that of a temporary file.
 pub(super) fn is_hidden(key: &str) -> bool {
     key.split('/').any(|part| part.starts_with('.'))
         || [".tmp", ".part", "~"].iter().any(|end| key.ends_with(end))
 }
+
+/// What a spec may name, for the hint of those that name something else.
+const OFFERED: &str = "paths, `file://`, `http://`, `https://`, `s3://`, `gs://`, `az://`, `ais://`, `cassandra://` and `synthetic://`";
 
 /// What makes a part of a glob more than a name; the backslash takes the meaning from the others.
 const SPECIAL: [char; 4] = ['*', '?', '[', '\\'];
@@ -150,7 +193,7 @@ fn local_path(part: &str) -> Result<PathBuf> {
     let Some((scheme, rest)) = part.split_once("://") else { return Ok(PathBuf::from(part)) };
     if !scheme.eq_ignore_ascii_case("file") {
         let message = format!("open dataset `{part}`: stores of scheme `{scheme}://` are not offered");
-        return Err(Error::unsupported(message).with_hint("offered are paths, `file://` and `synthetic://`"));
+        return Err(Error::unsupported(message).with_hint(format!("offered are {OFFERED}")));
     }
     let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
     if !path.starts_with('/') {
@@ -244,10 +287,22 @@ mod tests {
             let error = expand(&[command.to_string()], &OpenOptions::default()).unwrap_err();
             assert!(error.to_string().contains("never run"), "{error}");
         }
-        let error = locate_local(&parts(&["gs://bucket/a.tar"])).unwrap_err();
+        let error = locate_local(&parts(&["ftp://host/a.tar"])).unwrap_err();
         assert_eq!(error.kind(), forebay_core::ErrorKind::Unsupported);
-        assert!(error.to_string().contains("gs://"));
+        assert!(error.to_string().contains("ftp://"));
         assert!(locate_local(&parts(&["file://relative/a.tar"])).is_err());
+    }
+
+    #[test]
+    fn urls_of_one_store_become_its_keys_and_two_stores_are_refused() {
+        let remote = |given: &[&str]| locate_remote(&parts(given));
+        let found = remote(&["s3://b/a-0.tar", "s3://b/x/*.tar", "s3://b/train/"]).unwrap().unwrap();
+        let folder = Item::Folder("train/".into());
+        let (key, pattern) = (Item::Key("a-0.tar".into()), Item::Pattern("x/*.tar".into()));
+        assert_eq!((found.root.as_str(), found.items), ("s3://b", vec![key, pattern, folder]));
+        assert_eq!(remote(&["/data/a.tar", "file:///b.tar"]).unwrap(), None);
+        assert!(remote(&["s3://a/x.tar", "s3://b/x.tar"]).is_err());
+        assert!(remote(&["s3://a/x.tar", "/data/x.tar"]).is_err());
     }
 
     #[test]

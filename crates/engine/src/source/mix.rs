@@ -197,6 +197,14 @@ impl Store for MixStore {
             .boxed()
     }
 
+    fn is_remote(&self) -> bool {
+        self.stores.iter().any(|store| store.is_remote())
+    }
+
+    fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.stores.iter().find_map(|store| store.runtime())
+    }
+
     fn write<'a>(&'a self, key: &'a str, _bytes: Bytes) -> BoxFuture<'a, Result<()>> {
         let url = self.url(key);
         async move { Err(Error::unsupported(format!("write `{url}`: a mix of datasets is only read"))) }

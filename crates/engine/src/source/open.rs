@@ -9,16 +9,24 @@ use super::options::{OpenOptions, SourceKind};
 use super::synthetic::{SyntheticSpec, synthetic};
 use super::{blocking, reading, shards, table, tree};
 use forebay_core::manifest::Manifest;
-use forebay_core::{Error, Result};
+use forebay_core::{Error, ErrorKind, Result};
 use forebay_store::local::map::map_file;
-use forebay_store::{ByteRange, LocalStore, ObjectMeta, Store};
+use forebay_store::{ByteRange, LocalStore, ObjectMeta, RetryOptions, RetryStore, Store, remote};
+use futures::future::try_join_all;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Trees with more files than this are checked by the times of their folders instead of by listing every file.
 const LISTED_FILES: u32 = 50_000;
 
-/// Opens the dataset that `spec` names: a folder, shards, a manifest `x.fbm` or `synthetic://`. Local only.
+/// Objects of a large remote dataset that are looked at instead of listing all of them.
+const SPOT_CHECKS: u64 = 32;
+
+/// Largest manifest that is read from a remote store.
+const MAX_MANIFEST_BYTES: u64 = 4 << 30;
+
+/// Opens the dataset that `spec` names: a folder, shards, a manifest `x.fbm`, all of them on this machine or behind a
+/// URL, or `synthetic://`.
 ///
 /// The manifest is kept between runs and built again when it is stale; [`Dataset::notes`] says when that happened.
 pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
@@ -27,19 +35,67 @@ pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
         return synthetic(made);
     }
     let parts = locate::expand(spec, options)?;
+    if let Some(remote) = locate::locate_remote(&parts)? {
+        return open_remote(remote, options, url).await;
+    }
+    refuse_options(options, &url)?;
     let located = locate::locate_local(&parts)?;
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(located.root.clone()));
     if let [Item::Key(key)] = located.items.as_slice()
-        && key.strip_suffix(".fbm").is_some()
+        && locate::is_manifest(key)
     {
-        return open_manifest(&located.root, key, url).await;
+        return open_manifest(&located.root, key, url, options).await;
     }
     let folder = options.manifest_dir.clone().or_else(|| kept::default_folder(options));
     let identity: Vec<String> =
         located.items.iter().map(|item| format!("{}: {item:?}", located.root.display())).collect();
     let kept = folder.map(|folder| Kept::new(folder, &identity, options));
-    let opening = Opening { store, items: located.items, root: Some(located.root), kept, options, url };
+    let data = Arc::clone(&store);
+    let opening = Opening {
+        store,
+        data,
+        items: located.items,
+        root: Some(located.root),
+        remote: None,
+        kept,
+        options,
+        url,
+    };
     opening.run().await
+}
+
+/// A dataset behind a URL. Found and indexed with patience; read bare, because the fetcher repeats requests itself.
+async fn open_remote(located: locate::Remote, options: &OpenOptions, url: String) -> Result<Dataset> {
+    let data = remote::open(&located.root, &options.storage_options)?;
+    let store = patient(&data);
+    if let [Item::Key(key)] = located.items.as_slice()
+        && locate::is_manifest(key)
+    {
+        return manifest_behind(&store, data, key, url).await;
+    }
+    let folder = options.manifest_dir.clone().or_else(|| kept::default_folder(options));
+    let identity: Vec<String> =
+        located.items.iter().map(|item| format!("{}: {item:?}", located.root)).collect();
+    let kept = folder.map(|folder| Kept::new(folder, &identity, options));
+    let remote = Some(located.root);
+    Opening { store, data, items: located.items, root: None, remote, kept, options, url }.run().await
+}
+
+/// A remote store whose passing faults are not seen.
+fn patient(store: &Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(RetryStore::new(Arc::clone(store), RetryOptions::default()))
+}
+
+fn refuse_options(options: &OpenOptions, url: &str) -> Result<()> {
+    if options.storage_options.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = options.storage_options.keys().map(|name| format!("`{name}`")).collect();
+    let message = format!(
+        "open dataset `{url}`: files of this machine take no storage_options, {} was given",
+        names.join(", ")
+    );
+    Err(Error::unsupported(message).with_hint("leave storage_options out"))
 }
 
 /// Opens a dataset on any store. Specs are keys, patterns and folders of that store.
@@ -53,7 +109,8 @@ pub async fn open_with_store(
     let items = locate::locate_keys(&parts);
     let identity: Vec<String> = items.iter().map(|item| format!("{}: {item:?}", store.url(""))).collect();
     let kept = options.manifest_dir.clone().map(|folder| Kept::new(folder, &identity, options));
-    Opening { store, items, root: None, kept, options, url }.run().await
+    let data = Arc::clone(&store);
+    Opening { store, data, items, root: None, remote: None, kept, options, url }.run().await
 }
 
 /// The objects that a spec means, without opening them; for `verify`.
@@ -62,17 +119,28 @@ pub(super) async fn take_inventory(
     options: &OpenOptions,
 ) -> Result<(Arc<dyn Store>, Inventory)> {
     let parts = locate::expand(spec, options)?;
-    let located = locate::locate_local(&parts)?;
-    let store: Arc<dyn Store> = Arc::new(LocalStore::new(located.root));
-    let inventory = inventory::take(store.as_ref(), &located.items, options, &spec.join("::")).await?;
+    let (store, items): (Arc<dyn Store>, _) = match locate::locate_remote(&parts)? {
+        Some(located) => (patient(&remote::open(&located.root, &options.storage_options)?), located.items),
+        None => {
+            refuse_options(options, &spec.join("::"))?;
+            let located = locate::locate_local(&parts)?;
+            (Arc::new(LocalStore::new(located.root)), located.items)
+        }
+    };
+    let inventory = inventory::take(store.as_ref(), &items, options, &spec.join("::")).await?;
     Ok((store, inventory))
 }
 
 struct Opening<'a> {
+    /// Through which the dataset is found and indexed.
     store: Arc<dyn Store>,
+    /// Through which it is read afterwards.
+    data: Arc<dyn Store>,
     items: Vec<Item>,
     /// The local folder behind the store, when there is one.
     root: Option<PathBuf>,
+    /// The remote store, as a URL without a key.
+    remote: Option<String>,
     kept: Option<Kept>,
     options: &'a OpenOptions,
     url: String,
@@ -114,7 +182,7 @@ impl Opening<'_> {
 
     fn dataset(self, manifest: Manifest, notes: Vec<String>) -> Result<Dataset> {
         let local = self.root.as_ref().map(|root| reading::local(root, manifest.total_bytes()));
-        let store = reading::expanded(&manifest, local.as_ref().unwrap_or(&self.store));
+        let store = reading::expanded(&manifest, local.as_ref().unwrap_or(&self.data));
         Dataset::with_notes(manifest, store, self.url, notes)
     }
 
@@ -123,7 +191,7 @@ impl Opening<'_> {
         let mut meta = serde_json::json!({
             "kind": inventory.kind.name(),
             "spec": self.url,
-            "root": self.root.as_ref().map(|root| root.display().to_string()),
+            "root": self.root.as_ref().map(|root| root.display().to_string()).or_else(|| self.remote.clone()),
             "inventory": kept::fingerprint(inventory),
         });
         let bytes = match inventory.kind {
@@ -194,8 +262,23 @@ impl Opening<'_> {
                 let (manifest, root) = (manifest.clone(), root.clone());
                 blocking(move || kept::folders_unchanged(&manifest, &root) == Some(true)).await
             }
+            (None, true) if self.remote.is_some() => self.spot_checked(manifest).await,
             _ => Ok(false),
         }
+    }
+
+    /// Whether a few objects, spread over a manifest too large to be compared with a listing, are as they were.
+    async fn spot_checked(&self, manifest: &Manifest) -> Result<bool> {
+        let (last, spots) = (u64::from(manifest.object_count()) - 1, SPOT_CHECKS - 1);
+        let known = (0..=spots).map(|spot| manifest.object((last * spot / spots) as u32));
+        let same = known.map(|known| async move {
+            match self.store.head(&known.key).await {
+                Ok(found) => Ok(found.size == known.size && found.stamp == known.stamp),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+                Err(error) => Err(error),
+            }
+        });
+        Ok(try_join_all(same).await?.into_iter().all(|same| same))
     }
 
     async fn folder_times(&self) -> Result<Option<serde_json::Value>> {
@@ -217,18 +300,53 @@ struct Found {
     times: Option<serde_json::Value>,
 }
 
-/// A manifest file, which knows the folder it was built over.
-async fn open_manifest(root: &Path, key: &str, url: String) -> Result<Dataset> {
-    let bytes = map_file(root.join(key))?;
-    let manifest =
-        Manifest::open(bytes).map_err(|error| error.while_doing(format_args!("open manifest `{url}`")))?;
-    let built_over = manifest.meta().get("root").and_then(|root| root.as_str()).map(PathBuf::from);
-    let data = reading::local(built_over.as_deref().unwrap_or(root), manifest.total_bytes());
+/// A manifest file, which knows the folder or the remote store that it was built over.
+async fn open_manifest(root: &Path, key: &str, url: String, options: &OpenOptions) -> Result<Dataset> {
+    let manifest = Manifest::open(map_file(root.join(key))?)
+        .map_err(|error| error.while_doing(format_args!("open manifest `{url}`")))?;
+    let built_over = manifest.meta().get("root").and_then(|root| root.as_str()).map(str::to_owned);
+    if let Some(address) = built_over.as_deref().map(remote::address).transpose()?.flatten() {
+        let data = remote::open(&address.root, &options.storage_options)?;
+        return with_manifest(manifest, &patient(&data), &data, url).await;
+    }
+    refuse_options(options, &url)?;
+    let folder = built_over.map_or_else(|| root.to_path_buf(), PathBuf::from);
+    let data = reading::local(&folder, manifest.total_bytes());
+    with_manifest(manifest, &data, &data, url).await
+}
+
+/// A manifest that lies in a remote store, beside what it describes.
+async fn manifest_behind(
+    store: &Arc<dyn Store>,
+    data: Arc<dyn Store>,
+    key: &str,
+    url: String,
+) -> Result<Dataset> {
+    let doing = |error: Error| error.while_doing(format_args!("open manifest `{url}`"));
+    let found = store.head(key).await.map_err(doing)?;
+    if found.size > MAX_MANIFEST_BYTES {
+        let message = format!(
+            "open manifest `{url}`: it has {} bytes, at most {MAX_MANIFEST_BYTES} are read",
+            found.size
+        );
+        return Err(Error::exhausted(message).with_hint("copy it to this machine and open it there"));
+    }
+    let bytes = store.read(key, ByteRange::from(0..found.size)).await.map_err(doing)?;
+    let manifest = Manifest::open(bytes.to_vec()).map_err(doing)?;
+    with_manifest(manifest, store, &data, url).await
+}
+
+async fn with_manifest(
+    manifest: Manifest,
+    store: &Arc<dyn Store>,
+    data: &Arc<dyn Store>,
+    url: String,
+) -> Result<Dataset> {
     // Nobody lists the objects here, so the first and the last stand for all of them.
     for object in [0, manifest.object_count().saturating_sub(1)] {
         let known = manifest.object(object);
         let found =
-            data.head(&known.key).await.map_err(|e| e.while_doing(format_args!("open manifest `{url}`")))?;
+            store.head(&known.key).await.map_err(|e| e.while_doing(format_args!("open manifest `{url}`")))?;
         let compressed = locate::shard_name(&known.key) == Some(true);
         if found.stamp != known.stamp || (found.size != known.size && !compressed) {
             let object = data.url(&known.key);
@@ -238,7 +356,7 @@ async fn open_manifest(root: &Path, key: &str, url: String) -> Result<Dataset> {
             .with_hint("build the manifest again"));
         }
     }
-    let store = reading::expanded(&manifest, &data);
+    let store = reading::expanded(&manifest, data);
     Dataset::new(manifest, store, url)
 }
 

@@ -1,5 +1,6 @@
 //! What a caller may say about opening a dataset.
 
+use forebay_store::StoreOptions;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,6 +68,8 @@ pub struct OpenOptions {
     /// Where manifests are kept between runs. `None` is `$XDG_CACHE_HOME/forebay/manifests` for [`super::open`] and
     /// nowhere for [`super::open_with_store`].
     pub manifest_dir: Option<PathBuf>,
+    /// What is said to a remote store: endpoint, credentials, trust. Local files take none.
+    pub storage_options: StoreOptions,
     /// Whether a manifest kept by an earlier run is ignored and replaced.
     pub rebuild: bool,
     /// Extensions (lower-case, no dot) of the files that are samples in a folder. Shards ignore it.
@@ -85,6 +88,7 @@ impl Default for OpenOptions {
             labels: None,
             kind: None,
             manifest_dir: None,
+            storage_options: StoreOptions::new(),
             rebuild: false,
             extensions: ["jpg", "jpeg", "png", "webp", "npy"].map(String::from).into(),
             parallel: 16,

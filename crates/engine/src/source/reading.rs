@@ -1,6 +1,7 @@
 //! The store that a dataset is read through: past the page cache or not, compressed shards expanded.
 
 use super::{SourceKind, shards};
+use crate::memory::available_memory_bytes;
 use forebay_core::manifest::Manifest;
 use forebay_store::Store;
 use forebay_store::local::{LocalOptions, LocalStore, ReadMode};
@@ -29,12 +30,4 @@ pub(super) fn expanded(manifest: &Manifest, store: &Arc<dyn Store>) -> Arc<dyn S
     let keys: Vec<_> =
         (0..manifest.object_count()).map(|object| manifest.object(object).key.into_owned()).collect();
     shards::reading_store(store, keys.iter().map(String::as_str))
-}
-
-/// Memory that the page cache could take, as the kernel estimates it.
-fn available_memory_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
-    kilobytes.checked_mul(1024)
 }

@@ -69,11 +69,20 @@ pub(super) async fn expanded(store: &dyn Store, object: &ObjectMeta) -> Result<O
     Ok(object.clone())
 }
 
+/// How headers are read: over a network a request costs more than the payloads it passes by.
+pub(super) fn header_reads(store: &dyn Store) -> HeaderReads {
+    if store.is_remote() {
+        HeaderReads { smallest: 4 << 20, largest: 16 << 20 }
+    } else {
+        HeaderReads::default()
+    }
+}
+
 async fn index(store: &dyn Store, object: &ObjectMeta) -> Result<ShardIndex> {
     let object = expanded(store, object).await?;
     let (mut grouper, mut samples) = (Grouper::default(), Vec::new());
     let mut walker = Walker::new(object.size, Limits::default());
-    walk_object(store, &object.key, &mut walker, HeaderReads::default(), |member| {
+    walk_object(store, &object.key, &mut walker, header_reads(store), |member| {
         samples.extend(grouper.add(&member)?);
         Ok(())
     })

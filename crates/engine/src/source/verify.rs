@@ -8,7 +8,7 @@ use super::open::take_inventory;
 use super::options::{OpenOptions, SourceKind, field_name};
 use super::{blocking, shards};
 use crate::shard::group::split_name;
-use crate::shard::{Grouper, HeaderReads, Limits, Member, WalkEnd, Walker, walk_object};
+use crate::shard::{Grouper, Limits, Member, WalkEnd, Walker, walk_object};
 use bytes::Bytes;
 use forebay_core::{Error, Result};
 use forebay_store::{ByteRange, ObjectMeta, Store};
@@ -200,8 +200,14 @@ impl Run<'_> {
                     members.push(member);
                     Ok(())
                 };
-                walk_object(self.store.as_ref(), &object.key, &mut walker, HeaderReads::default(), visit)
-                    .await
+                walk_object(
+                    self.store.as_ref(),
+                    &object.key,
+                    &mut walker,
+                    shards::header_reads(self.store.as_ref()),
+                    visit,
+                )
+                .await
             }
             Err(error) => Err(error),
         };

@@ -1,0 +1,215 @@
+//! Carrying requests out: through the gate, again when they fail, twice when they hang.
+//!
+//! Only remote stores are asked again: a local fault is a fault. A second request for a hung one goes past the gate,
+//! because the first holds a place already; its number is bounded by the gate's allowance. Long ranges are cut and
+//! read side by side, since one connection may be slower than the link.
+
+use super::Fetcher;
+use super::gate::Pass;
+use super::pending::{Pending, Wanted};
+use crate::budget::Hold;
+use bytes::{Bytes, BytesMut};
+use forebay_core::request::Request;
+use forebay_core::window::End;
+use forebay_core::{Error, Result};
+use forebay_store::retry::Tries;
+use forebay_store::{ByteRange, ObjectRead};
+use futures::future::{BoxFuture, Either, FutureExt, select, try_join_all};
+use std::ops::Range;
+use std::time::Instant;
+
+/// Ranges longer than this many requests are cut into them.
+const CUT_ABOVE: u64 = 2;
+
+/// What a group of requests needs to be answered: who waits for which part.
+pub(super) struct Waiting {
+    pub(super) samples: Vec<Pending>,
+    pub(super) wanted: Vec<Wanted>,
+}
+
+impl Fetcher {
+    /// Carries out one request. When it fails as a whole its payloads are tried one by one, so that one bad range
+    /// costs one sample.
+    pub(super) async fn fetch(&self, waiting: &Waiting, request: Request, hold: Hold, pass: Option<Pass>) {
+        let key = self.inputs.object_key(request.object);
+        let parts: Vec<Result<Bytes>> = match self.read_parts(&key, &request.parts, pass).await {
+            Ok(parts) => parts.into_iter().map(Ok).collect(),
+            Err(error) if request.parts.len() == 1 => vec![Err(error)],
+            Err(_) => {
+                let mut parts = Vec::with_capacity(request.parts.len());
+                for part in &request.parts {
+                    parts.push(self.read_one(&key, part.clone()).await);
+                }
+                parts
+            }
+        };
+        self.hand_over(waiting, &request, parts, hold);
+    }
+
+    /// Carries out several small requests by one, for stores that can. What it could not bring is fetched alone.
+    pub(super) async fn fetch_many(&self, waiting: &Waiting, requests: Vec<(Request, Hold)>) {
+        let reads: Vec<ObjectRead> = requests
+            .iter()
+            .flat_map(|(request, _)| {
+                let key = self.inputs.object_key(request.object);
+                request.parts.iter().map(move |range| ObjectRead { key: key.clone(), range: range.clone() })
+            })
+            .collect();
+        let bytes = requests.iter().map(|(request, _)| request.bytes()).sum();
+        let pass = self.gate.enter(bytes).await;
+        let since = Instant::now();
+        let answers = self.store.read_many(&reads).await;
+        self.meter.requests.add(1);
+        self.meter.request_nanos.add_time(since.elapsed());
+        let throttled = answers.iter().find_map(|answer| answer.as_ref().err().and_then(Error::throttled));
+        pass.finish(throttled.map_or(End::Done { bytes }, |pause| End::Throttled { pause }));
+        let mut answers = answers.into_iter().zip(&reads);
+        for (request, hold) in requests {
+            let mut parts = Vec::with_capacity(request.parts.len());
+            for _ in &request.parts {
+                let Some((answer, read)) = answers.next() else {
+                    parts.push(Err(Error::internal("the store answered fewer reads than it was asked")));
+                    continue;
+                };
+                parts.push(match answer {
+                    Err(error) if error.kind().is_transient() => {
+                        self.meter.retries.add(1);
+                        self.read_one(&read.key, read.range.clone()).await
+                    }
+                    other => other,
+                });
+            }
+            self.hand_over(waiting, &request, parts, hold);
+        }
+    }
+
+    /// Gives every sample what came for it.
+    fn hand_over(&self, waiting: &Waiting, request: &Request, parts: Vec<Result<Bytes>>, mut hold: Hold) {
+        for ((want, range), part) in request.wants.iter().zip(&request.parts).zip(parts) {
+            let wanted = &waiting.wanted[*want];
+            let length = range.end - range.start;
+            let part = part.and_then(|bytes| self.account(bytes, length));
+            self.put(&waiting.samples[wanted.pending], wanted.field, part, range.start, hold.split(length));
+        }
+    }
+
+    /// Counts a payload; an answer of another length is refused whatever the store said.
+    pub(super) fn account(&self, bytes: Bytes, length: u64) -> Result<Bytes> {
+        if bytes.len() as u64 != length {
+            return Err(Error::corrupt(format!("the store gave {} of {length} bytes", bytes.len())));
+        }
+        self.meter.payloads.add(1);
+        self.meter.payload_bytes.add(length);
+        Ok(bytes)
+    }
+
+    /// One range of one object, when its turn at the gate comes.
+    pub(super) async fn read_one(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        self.read_parts(key, &[range], None).await.and_then(single)
+    }
+
+    /// Whether a read is so long that it is made by several side by side, each with a pass of its own.
+    pub(super) fn is_cut(&self, parts: &[Range<u64>]) -> bool {
+        self.remote
+            && matches!(parts, [part] if part.end - part.start > self.request_bytes().saturating_mul(CUT_ABOVE))
+    }
+
+    async fn read_parts(&self, key: &str, parts: &[Range<u64>], pass: Option<Pass>) -> Result<Vec<Bytes>> {
+        match parts {
+            [part] if pass.is_none() && self.is_cut(parts) => {
+                self.read_cut(key, part.clone()).await.map(|bytes| vec![bytes])
+            }
+            parts => self.read_again(key, parts, pass).await,
+        }
+    }
+
+    async fn read_cut(&self, key: &str, part: Range<u64>) -> Result<Bytes> {
+        let size = self.request_bytes();
+        let starts = (part.start..part.end).step_by(size as usize);
+        let pieces = starts.map(|start| start..(start + size).min(part.end));
+        let read = |piece| async move { self.read_again(key, &[piece], None).await.and_then(single) };
+        let pieces = try_join_all(pieces.map(read)).await?;
+        let mut whole = BytesMut::with_capacity((part.end - part.start) as usize);
+        pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+        Ok(whole.freeze())
+    }
+
+    /// One read, made again while it may work.
+    async fn read_again(&self, key: &str, parts: &[Range<u64>], pass: Option<Pass>) -> Result<Vec<Bytes>> {
+        let bytes = parts.iter().map(|part| part.end - part.start).sum();
+        let mut pass = match pass {
+            Some(pass) => pass,
+            None => self.gate.enter(bytes).await,
+        };
+        if !self.remote {
+            return self.read_once(key, parts, pass).await;
+        }
+        let url = || self.store.url(key);
+        let mut tries = Tries::new(self.config.retry, self.meter.requests.get());
+        loop {
+            match tries.attempt("read", url, self.read_once(key, parts, pass)).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => tries.pause(error, "read", url).await?,
+            }
+            self.meter.retries.add(1);
+            pass = self.gate.enter(bytes).await;
+        }
+    }
+
+    /// One read, reported to the gate.
+    async fn read_once(&self, key: &str, parts: &[Range<u64>], pass: Pass) -> Result<Vec<Bytes>> {
+        let bytes = parts.iter().map(|part| part.end - part.start).sum();
+        let since = Instant::now();
+        let answer = self.hedged(key, parts, bytes).await;
+        self.meter.request_nanos.add_time(since.elapsed());
+        pass.finish(match &answer {
+            Ok(_) => End::Done { bytes },
+            Err(error) => match error.throttled() {
+                Some(pause) => {
+                    self.meter.throttled.add(1);
+                    End::Throttled { pause }
+                }
+                None => End::Failed,
+            },
+        });
+        self.follow_window();
+        answer
+    }
+
+    /// The answer of the first request, or of a second one sent when the first takes suspiciously long.
+    async fn hedged(&self, key: &str, parts: &[Range<u64>], bytes: u64) -> Result<Vec<Bytes>> {
+        let send = || -> BoxFuture<'_, Result<Vec<Bytes>>> {
+            self.meter.requests.add(1);
+            match parts {
+                [part] => self
+                    .store
+                    .read(key, ByteRange::from(part.clone()))
+                    .map(|answer| answer.map(|bytes| vec![bytes]))
+                    .boxed(),
+                parts => self.store.read_parts(key, parts),
+            }
+        };
+        let first = send();
+        let Some(delay) = self.gate.hedge_delay(bytes) else { return first.await };
+        let first = match select(first, Box::pin(tokio::time::sleep(delay))).await {
+            Either::Left((answer, _)) => return answer,
+            Either::Right(((), first)) => first,
+        };
+        if !self.gate.spend_hedge() {
+            return first.await;
+        }
+        self.meter.hedges.add(1);
+        match select(first, send()).await {
+            // A failed one of the two is no answer while the other may still come.
+            Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
+            Either::Left((Err(_), other)) | Either::Right((Err(_), other)) => other.await,
+        }
+    }
+}
+
+fn single(mut parts: Vec<Bytes>) -> Result<Bytes> {
+    match (parts.pop(), parts.is_empty()) {
+        (Some(part), true) => Ok(part),
+        _ => Err(Error::internal("the store answered a read of one range with another number of parts")),
+    }
+}

@@ -1,0 +1,168 @@
+//! The gate before the store: how many requests may be under way is decided by core's [`Window`]; here somebody waits.
+//!
+//! A [`Pass`] is the right to have one request under way. Giving it back says how the request went, which is all that
+//! the window learns about the link. Stores on this machine have a fixed window; remote ones adapt.
+
+use forebay_core::window::{End, Hedge, LinkEstimate, Ticket, Window, WindowLimits};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Second requests, as a share of first ones.
+const HEDGE_SHARE: f64 = 0.04;
+
+/// Who may send a request, and when a second one is worth it.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    /// Some request ended, so another may start.
+    changed: Notify,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    window: Window,
+    /// `None` where second requests bring nothing.
+    hedge: Option<Hedge>,
+}
+
+/// The right to have one request under way. Dropped without a word it counts as failed.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    gate: Arc<Gate>,
+    ticket: Option<Ticket>,
+    bytes: u64,
+    since: Instant,
+}
+
+/// What the gate knows, for the report.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GateView {
+    pub(crate) window_bytes: u64,
+    pub(crate) window_requests: usize,
+    pub(crate) link: LinkEstimate,
+}
+
+impl Gate {
+    pub(crate) fn new(limits: WindowLimits, hedge: bool) -> Self {
+        let state = State { window: Window::new(limits), hedge: hedge.then(|| Hedge::new(HEDGE_SHARE)) };
+        Self { state: Mutex::new(state), changed: Notify::new(), began: Instant::now() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a request that brings `bytes` may start.
+    pub(crate) async fn enter(self: &Arc<Self>, bytes: u64) -> Pass {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            let pause = {
+                let mut state = self.lock();
+                let now = self.began.elapsed();
+                if let Some(ticket) = state.window.try_start(now, bytes) {
+                    if let Some(hedge) = &mut state.hedge {
+                        hedge.started();
+                    }
+                    return Pass {
+                        gate: Arc::clone(self),
+                        ticket: Some(ticket),
+                        bytes,
+                        since: Instant::now(),
+                    };
+                }
+                state.window.retry_at().map(|at| at.saturating_sub(now))
+            };
+            match pause {
+                // A timer may fire a little early: asking again costs nothing.
+                Some(pause) => {
+                    let pause = pause.max(Duration::from_millis(1));
+                    let _ = tokio::time::timeout(pause, changed).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// How long to wait for a request of this size before a second one is sent; `None` when none is to be sent.
+    pub(crate) fn hedge_delay(&self, bytes: u64) -> Option<Duration> {
+        self.lock().hedge.as_ref().and_then(|hedge| hedge.delay(bytes))
+    }
+
+    /// Whether the allowance has room for a second request; takes it if so.
+    pub(crate) fn spend_hedge(&self) -> bool {
+        self.lock().hedge.as_mut().is_some_and(Hedge::spend)
+    }
+
+    /// How large one range request should be now.
+    pub(crate) fn request_bytes(&self) -> u64 {
+        self.lock().window.request_bytes()
+    }
+
+    pub(crate) fn view(&self) -> GateView {
+        let state = self.lock();
+        GateView {
+            window_bytes: state.window.bytes(),
+            window_requests: state.window.requests(),
+            link: state.window.estimate(),
+        }
+    }
+}
+
+impl Pass {
+    /// The request ended so.
+    pub(crate) fn finish(mut self, end: End) {
+        self.leave(end);
+    }
+
+    fn leave(&mut self, end: End) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let mut state = self.gate.lock();
+        state.window.finish(self.gate.began.elapsed(), ticket, end);
+        if let (End::Done { .. }, Some(hedge)) = (end, &mut state.hedge) {
+            hedge.observe(self.bytes, self.since.elapsed());
+        }
+        drop(state);
+        self.gate.changed.notify_waiters();
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.leave(End::Failed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    fn gate(requests: usize) -> Arc<Gate> {
+        let fixed_requests = Some(requests);
+        Arc::new(Gate::new(
+            WindowLimits { max_bytes: u64::MAX, max_requests: requests, fixed_requests },
+            false,
+        ))
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_until_another_ends_however_it_ends() {
+        let gate = gate(2);
+        let (first, second) = (gate.enter(10).await, gate.enter(10).await);
+        let mut third = Box::pin(gate.enter(10));
+        assert!(third.as_mut().now_or_never().is_none());
+        first.finish(End::Done { bytes: 10 });
+        let third = third.await;
+        let mut fourth = Box::pin(gate.enter(10));
+        assert!(fourth.as_mut().now_or_never().is_none());
+        drop(second);
+        fourth.await.finish(End::Failed);
+        third.finish(End::Done { bytes: 10 });
+        assert!(gate.enter(1).now_or_never().is_some());
+    }
+}

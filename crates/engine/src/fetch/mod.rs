@@ -1,0 +1,246 @@
+//! Fetch: walks the plan ahead of the consumer, reads neighbours together, and reports samples as they arrive.
+//!
+//! Places are taken in plan order, a *span* at a time: a run of places whose payloads fit in half of the payload
+//! budget and that the plan mixes with each other. Inside a span payloads that lie near each other are read by one
+//! request; requests go out in the order in which their first payload is needed. Bytes are reserved before a request
+//! starts, spans one after the other, so a waiting reservation can always be satisfied by what is already on its way.
+//!
+//! Here is what is asked for and when; `gate` says how much of it may be under way, `carry` does it, `pending` puts
+//! samples together, `tasks` is where it runs.
+
+mod carry;
+mod gate;
+mod pending;
+mod tasks;
+
+pub(crate) use gate::{Gate, GateView};
+pub(crate) use tasks::Tasks;
+
+use crate::board::{Board, Job};
+use crate::budget::{Budget, Hold};
+use crate::config::{DeliveryOrder, LoaderConfig};
+use crate::inputs::Inputs;
+use crate::meter::Meter;
+use carry::Waiting;
+use forebay_core::Result;
+use forebay_core::cursor::Cursor;
+use forebay_core::plan::{Sampler, Shuffle};
+use forebay_core::portion::Portion;
+use forebay_core::request::{Request, RequestLimits, Want, plan_requests};
+use forebay_core::window::SlowStart;
+use forebay_store::Store;
+use pending::{Pending, Span, Target, Wanted};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Announced batches beyond those that may be open: bounds the accounts when samples are tiny.
+const ANNOUNCED_AHEAD: usize = 16;
+
+/// Requests smaller than this are gathered where the store carries several by one.
+const GATHERED_BELOW: u64 = 256 << 10;
+
+/// All that fetching needs; shared by its tasks.
+pub(crate) struct Fetcher {
+    pub(crate) inputs: Inputs,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) sampler: Sampler,
+    pub(crate) config: LoaderConfig,
+    pub(crate) open_batches: usize,
+    pub(crate) budget: Budget,
+    pub(crate) board: Arc<Board>,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) tasks: Arc<Tasks>,
+    /// Whether the store is: then requests are repeated and hedged.
+    pub(crate) remote: bool,
+    /// Mean payload bytes of a sample, at least one.
+    pub(crate) sample_bytes: u64,
+    /// What payloads may take beside the window, when memory follows the link; `None` when it was set by hand.
+    pub(crate) base_bytes: Option<u64>,
+}
+
+impl Fetcher {
+    /// Feeds the board from `cursor` on until everything was fetched or the board is stopped.
+    pub(crate) async fn run(self: Arc<Self>, cursor: Cursor) {
+        let mut cursor = cursor;
+        let mut batch = 0;
+        while self.config.epochs.is_none_or(|epochs| cursor.epoch < epochs) {
+            match self.run_epoch(&cursor, &mut batch).await {
+                Ok(true) => cursor = Cursor::start_of(cursor.epoch + 1),
+                Ok(false) => return,
+                Err(error) => return self.board.stop(error),
+            }
+        }
+    }
+
+    /// One epoch; false when there is nothing to deliver or the board was stopped.
+    async fn run_epoch(self: &Arc<Self>, cursor: &Cursor, batch: &mut u64) -> Result<bool> {
+        let plan = self.sampler.plan(cursor.epoch);
+        let portion = Portion::new(plan.len(), self.config.consumer, cursor)?;
+        if portion.steps() == 0 {
+            return Ok(false);
+        }
+        if let DeliveryOrder::Arrival { window } = self.config.order {
+            self.board.order_by_arrival(cursor.epoch, *batch, window);
+        }
+        let mut span = Span::default();
+        let mut number = 0;
+        for step in 0..portion.steps() {
+            if !self.room_for_batch(&mut span).await {
+                return Ok(false);
+            }
+            self.board.announce(cursor.epoch, step, portion.batch_len(step) as usize);
+            for (row, place) in portion.batch(step).enumerate() {
+                let sample = plan.at(place.position);
+                let bytes = self.inputs.payload_bytes(sample);
+                if !span.takes(&place, bytes, self.span_bytes()) {
+                    self.send(std::mem::take(&mut span)).await;
+                }
+                let target = Target { epoch: cursor.epoch, place, batch: *batch, row, number };
+                span.push(&plan, target, sample, bytes);
+                number += 1;
+            }
+            *batch += 1;
+        }
+        self.send(span).await;
+        Ok(!self.board.is_stopped())
+    }
+
+    /// Waits until another batch may be announced; sends what was gathered so far before it waits.
+    async fn room_for_batch(self: &Arc<Self>, span: &mut Span) -> bool {
+        while self.board.announced() >= self.ahead() {
+            if !span.targets.is_empty() {
+                self.send(std::mem::take(span)).await;
+            }
+            let taken = self.board.taken.notified();
+            if self.board.is_stopped() {
+                return false;
+            }
+            if self.board.announced() >= self.ahead() {
+                taken.await;
+            }
+        }
+        !self.board.is_stopped()
+    }
+
+    /// Batches that may be announced and not taken: as set by hand, or enough for what the link can have in flight.
+    fn ahead(&self) -> usize {
+        let blocks = matches!(self.config.shuffle, Shuffle::Block(_)) && self.config.mix.is_none();
+        let depth = match self.config.prefetch_batches {
+            // Blocks are read as a whole, so that their samples wait for batches far ahead whatever the depth.
+            Some(batches) if self.remote && !blocks => batches + 1,
+            _ => {
+                let in_flight = self.gate.view().window_bytes / self.sample_bytes;
+                let batches = in_flight.min(1 << 32) / self.config.consumer.batch_size.max(1);
+                self.open_batches + ANNOUNCED_AHEAD + if self.remote { batches as usize } else { 0 }
+            }
+        };
+        match self.config.slow_start {
+            Some(every) => {
+                let allowed = SlowStart { every }.batches(self.board.taken_batches(), depth as u64);
+                depth.min(allowed as usize).max(1)
+            }
+            None => depth,
+        }
+    }
+
+    /// Lets the budget for payloads follow the window, when it was not set by hand.
+    fn follow_window(&self) {
+        if let Some(base) = self.base_bytes {
+            self.budget.set_limit(base.saturating_add(self.gate.view().window_bytes));
+        }
+    }
+
+    /// How large a request should be: as set, or as the link wants it.
+    fn request_bytes(&self) -> u64 {
+        let wanted = match self.config.request_bytes {
+            Some(bytes) => bytes,
+            None if self.remote => self.gate.request_bytes(),
+            None => self.config.request_limits.request_bytes,
+        };
+        wanted.min(self.budget.limit() / 4).max(1)
+    }
+
+    fn span_bytes(&self) -> u64 {
+        (self.budget.limit() / 2).max(1)
+    }
+
+    /// Starts every request of a span, in the order of need, as memory and the limit of requests allow.
+    async fn send(self: &Arc<Self>, span: Span) {
+        let mut wants = Vec::new();
+        let mut wanted = Vec::new();
+        let mut samples = Vec::with_capacity(span.targets.len());
+        for (order, (target, sample)) in span.targets.into_iter().enumerate() {
+            let (inputs, fields) = self.inputs.of(sample);
+            for (field, location) in &fields {
+                wants.push(Want {
+                    order: order as u64,
+                    object: location.object,
+                    offset: location.offset,
+                    length: location.length,
+                });
+                wanted.push(Wanted { pending: order, field: *field });
+            }
+            let missing = fields.len();
+            samples.push(Pending::new(target, sample, inputs, missing));
+            if missing == 0 {
+                self.arrived(&samples[order]);
+            }
+        }
+        let limits = RequestLimits { request_bytes: self.request_bytes(), ..self.config.request_limits };
+        let waiting = Arc::new(Waiting { samples, wanted });
+        let most = self.store.reads_per_request();
+        let mut gathered: Vec<(Request, Hold)> = Vec::new();
+        for request in plan_requests(&wants, limits) {
+            let since = Instant::now();
+            // What was gathered may hold the very bytes that this reservation waits for.
+            let hold = match self.budget.try_reserve(request.bytes()) {
+                Some(hold) => hold,
+                None => {
+                    self.send_gathered(&waiting, std::mem::take(&mut gathered));
+                    self.budget.reserve(request.bytes()).await
+                }
+            };
+            self.meter.budget_wait_nanos.add_time(since.elapsed());
+            if most > 1 && request.bytes() < GATHERED_BELOW {
+                let bytes: u64 = gathered.iter().map(|(request, _)| request.bytes()).sum();
+                if gathered.len() >= most || bytes + request.bytes() > limits.request_bytes {
+                    self.send_gathered(&waiting, std::mem::take(&mut gathered));
+                }
+                gathered.push((request, hold));
+                continue;
+            }
+            let pass =
+                if self.is_cut(&request.parts) { None } else { Some(self.gate.enter(request.bytes()).await) };
+            let (fetcher, waiting) = (Arc::clone(self), Arc::clone(&waiting));
+            self.tasks.spawn(async move { fetcher.fetch(&waiting, request, hold, pass).await });
+        }
+        self.send_gathered(&waiting, gathered);
+    }
+
+    /// Sends several small requests as one.
+    fn send_gathered(self: &Arc<Self>, waiting: &Arc<Waiting>, gathered: Vec<(Request, Hold)>) {
+        if !gathered.is_empty() {
+            let (fetcher, waiting) = (Arc::clone(self), Arc::clone(waiting));
+            self.tasks.spawn(async move { fetcher.fetch_many(&waiting, gathered).await });
+        }
+    }
+
+    /// Fetches the sample that stands in for a bad one. Its batch is open and waits, so the budget is not asked.
+    pub(crate) async fn fetch_substitute(&self, batch: u64, row: usize, mut job: Job) {
+        let (mut inputs, fields) = self.inputs.of(job.sample);
+        let mut fault = None;
+        for (field, location) in fields {
+            let key = self.inputs.object_key(location.object);
+            job.holds.push(self.budget.reserve_anyway(location.length));
+            let range = location.offset..location.offset.saturating_add(location.length);
+            let read = self.read_one(&key, range).await;
+            match read.and_then(|bytes| self.account(bytes, location.length)) {
+                Ok(bytes) => self.inputs.fill(&mut inputs, job.sample, field, &bytes),
+                Err(error) => fault = Some(error.with_facts(self.inputs.facts(job.sample, job.epoch))),
+            }
+        }
+        job.inputs = fault.map_or(Ok(inputs), Err);
+        self.board.arrive_again(batch, row, job);
+    }
+}

@@ -1,0 +1,129 @@
+//! Samples whose payloads are on their way: what is here, what is missing, and where the sample goes when it is whole.
+
+use super::Fetcher;
+use crate::board::Job;
+use crate::budget::Hold;
+use crate::config::DeliveryOrder;
+use bytes::Bytes;
+use forebay_core::plan::Plan;
+use forebay_core::portion::Place;
+use forebay_core::{Error, Facts, Result, SampleId};
+use forebay_ops::Input;
+use std::sync::{Mutex, PoisonError};
+
+/// Most samples of one span, whatever their size: bounds the accounts and the time before the first request.
+const SPAN_SAMPLES: usize = 4096;
+
+/// Where a sample goes once its payloads are here.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub(super) epoch: u64,
+    pub(super) place: Place,
+    pub(super) batch: u64,
+    pub(super) row: usize,
+    /// Number within what is left of the epoch, for arrival order.
+    pub(super) number: u64,
+}
+
+/// A sample some of whose payloads are still on their way.
+pub(super) struct Pending {
+    target: Target,
+    sample: SampleId,
+    slots: Mutex<Slots>,
+}
+
+struct Slots {
+    inputs: Vec<Input>,
+    holds: Vec<Hold>,
+    missing: usize,
+    error: Option<Error>,
+}
+
+/// A payload that is wanted: which pending sample, which columns.
+pub(super) struct Wanted {
+    pub(super) pending: usize,
+    pub(super) field: usize,
+}
+
+impl Pending {
+    pub(super) fn new(target: Target, sample: SampleId, inputs: Vec<Input>, missing: usize) -> Self {
+        let slots = Mutex::new(Slots { inputs, holds: Vec::new(), missing, error: None });
+        Self { target, sample, slots }
+    }
+}
+
+impl Fetcher {
+    /// One payload of a sample is here; the last one sends the sample on.
+    pub(super) fn put(&self, pending: &Pending, field: usize, part: Result<Bytes>, offset: u64, hold: Hold) {
+        let mut slots = pending.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.holds.push(hold);
+        match part {
+            Ok(bytes) => self.inputs.fill(&mut slots.inputs, pending.sample, field, &bytes),
+            Err(error) => {
+                let facts =
+                    Facts { offset: Some(offset), ..self.inputs.facts(pending.sample, pending.target.epoch) };
+                let what = format!("fetch sample {} (`{}`)", pending.sample, self.inputs.key(pending.sample));
+                slots.error.get_or_insert(error.with_facts(facts).while_doing(what));
+            }
+        }
+        slots.missing -= 1;
+        let complete = slots.missing == 0;
+        drop(slots);
+        if complete {
+            self.arrived(pending);
+        }
+    }
+
+    /// Sends a whole sample on to be prepared.
+    pub(super) fn arrived(&self, pending: &Pending) {
+        let mut slots = pending.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let inputs = match slots.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut slots.inputs)),
+        };
+        let holds = std::mem::take(&mut slots.holds);
+        drop(slots);
+        let Target { epoch, place, batch, row, number } = pending.target;
+        let job = Job {
+            epoch,
+            place,
+            sample: pending.sample,
+            attempt: 0,
+            inputs,
+            holds,
+            faults: Vec::new(),
+            writer: None,
+        };
+        match self.config.order {
+            DeliveryOrder::Plan => self.board.arrive(batch, row, job),
+            DeliveryOrder::Arrival { .. } => self.board.arrive_unordered(number, job),
+        }
+    }
+}
+
+/// Places gathered for one round of requests.
+#[derive(Default)]
+pub(super) struct Span {
+    pub(super) targets: Vec<(Target, SampleId)>,
+    bytes: u64,
+    /// Position at which the plan's group ends that the span began in.
+    group_end: u64,
+}
+
+impl Span {
+    /// Whether one more sample may be fetched together with these.
+    pub(super) fn takes(&self, place: &Place, bytes: u64, limit: u64) -> bool {
+        self.targets.is_empty()
+            || (self.bytes.saturating_add(bytes) <= limit
+                && self.targets.len() < SPAN_SAMPLES
+                && (place.padding || place.position < self.group_end))
+    }
+
+    pub(super) fn push(&mut self, plan: &Plan, target: Target, sample: SampleId, bytes: u64) {
+        if self.targets.is_empty() {
+            self.group_end = plan.group_end(target.place.position);
+        }
+        self.bytes += bytes;
+        self.targets.push((target, sample));
+    }
+}

@@ -1,0 +1,194 @@
+//! A store far away, without a clock: requests wait until the test lets them go, or are answered as it says.
+
+use bytes::Bytes;
+use forebay_core::manifest::{FieldInfo, FieldKind, Manifest, ManifestBuilder, Value};
+use forebay_core::recipe::Recipe;
+use forebay_core::{Error, Result};
+use forebay_store::{ByteRange, MemoryStore, ObjectMeta, ObjectRead, Store};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// What happens to one request for a key; `attempt` counts from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// At once.
+    Now,
+    /// When [`Far::release`] allows one more.
+    Held,
+    /// Never.
+    Never,
+    /// With a passing fault.
+    Fail,
+    /// Refused for too many requests.
+    Throttle,
+}
+
+type Script = dyn Fn(&str, u32) -> Answer + Send + Sync;
+
+/// A remote store over memory.
+pub(crate) struct Far {
+    inner: MemoryStore,
+    script: Box<Script>,
+    released: Semaphore,
+    counts: Mutex<Counts>,
+    per_request: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) in_flight: usize,
+    pub(crate) most_in_flight: usize,
+    pub(crate) attempts: HashMap<String, u32>,
+    /// Ranges asked for together, request by request.
+    pub(crate) many: Vec<usize>,
+}
+
+/// Ends with the request, also when it is abandoned.
+struct Flying<'a>(&'a Far);
+
+impl Drop for Flying<'_> {
+    fn drop(&mut self) {
+        self.0.lock().in_flight -= 1;
+    }
+}
+
+impl std::fmt::Debug for Far {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Far")
+    }
+}
+
+impl Far {
+    pub(crate) fn new(
+        inner: MemoryStore,
+        script: impl Fn(&str, u32) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Self::carrying(1, inner, script)
+    }
+
+    /// As [`Self::new`], with requests that carry several ranges.
+    pub(crate) fn carrying(
+        per_request: usize,
+        inner: MemoryStore,
+        script: impl Fn(&str, u32) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (released, counts) = (Semaphore::new(0), Mutex::default());
+        Arc::new(Self { inner, script: Box::new(script), released, counts, per_request })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().clone()
+    }
+
+    /// Lets so many held requests go, now or later.
+    pub(crate) fn release(&self, requests: usize) {
+        self.released.add_permits(requests);
+    }
+
+    /// Waits, as long as a busy machine may take, until so many requests are in flight.
+    pub(crate) fn wait_in_flight(&self, requests: usize) {
+        let began = Instant::now();
+        while self.lock().in_flight < requests {
+            assert!(began.elapsed() < Duration::from_secs(60), "{} of {requests}", self.lock().in_flight);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    async fn pass(&self, key: &str) -> Result<()> {
+        let attempt = {
+            let mut counts = self.lock();
+            counts.requests += 1;
+            counts.in_flight += 1;
+            counts.most_in_flight = counts.most_in_flight.max(counts.in_flight);
+            let attempts = counts.attempts.entry(key.to_owned()).or_default();
+            *attempts += 1;
+            *attempts
+        };
+        let _flying = Flying(self);
+        match (self.script)(key, attempt) {
+            Answer::Now => Ok(()),
+            Answer::Held => {
+                self.released.acquire().await.expect("never closed").forget();
+                Ok(())
+            }
+            Answer::Never => std::future::pending().await,
+            Answer::Fail => Err(Error::unavailable(format!("read `{key}`: the line broke"))),
+            Answer::Throttle => Err(Error::unavailable(format!("read `{key}`: too many requests"))
+                .with_throttle(Duration::from_millis(1))),
+        }
+    }
+}
+
+impl Store for Far {
+    fn url(&self, key: &str) -> String {
+        format!("far://{key}")
+    }
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<ObjectMeta>> {
+        self.inner.head(key)
+    }
+    fn read<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<Bytes>> {
+        Box::pin(async move {
+            self.pass(key).await?;
+            self.inner.read(key, range).await
+        })
+    }
+    fn read_parts<'a>(&'a self, key: &'a str, parts: &'a [Range<u64>]) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+        Box::pin(async move {
+            self.pass(key).await?;
+            self.inner.read_parts(key, parts).await
+        })
+    }
+    fn read_many<'a>(&'a self, reads: &'a [ObjectRead]) -> BoxFuture<'a, Vec<Result<Bytes>>> {
+        Box::pin(async move {
+            self.lock().many.push(reads.len());
+            let mut answers = Vec::new();
+            for read in reads {
+                answers.push(match self.pass(&read.key).await {
+                    Ok(()) => self.inner.read(&read.key, read.range.clone().into()).await,
+                    Err(error) => Err(error),
+                });
+            }
+            answers
+        })
+    }
+    fn reads_per_request(&self) -> usize {
+        self.per_request
+    }
+    fn is_remote(&self) -> bool {
+        true
+    }
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+    fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
+        self.inner.write(key, bytes)
+    }
+}
+
+/// One object of `bytes` bytes per sample; the first byte tells the sample.
+pub(crate) fn objects(samples: u64, bytes: u64) -> (Manifest, MemoryStore) {
+    let store = MemoryStore::new();
+    let fields = vec![FieldInfo { name: "bin".into(), kind: FieldKind::Payload }];
+    let mut builder = ManifestBuilder::new(fields, serde_json::json!({}));
+    for sample in 0..samples {
+        let key = format!("{sample:05}");
+        store.insert(&key, vec![sample as u8; bytes as usize]).unwrap();
+        builder.add_object(&key, bytes, 0).unwrap();
+        builder.add_sample(&key, &[(0, Value::Payload { object: None, offset: 0, length: bytes })]).unwrap();
+    }
+    (Manifest::open(builder.finish().unwrap()).unwrap(), store)
+}
+
+pub(crate) fn bytes_recipe() -> Recipe {
+    Recipe::from_json(r#"[{"field": "bin", "decode": {"kind": "bytes"}}]"#).unwrap()
+}
