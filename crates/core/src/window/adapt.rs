@@ -4,7 +4,7 @@ use super::{Drain, Phase, Round, Seen, Window};
 
 /// Window in steady state, in units of rate x delay.
 const GAIN: f64 = 2.0;
-/// Bound of the window while it doubles: the rate is known one round late, and three times is never exceeded.
+/// Bound of the window while it doubles, in the same units: the estimates are rough then, and three is to be kept.
 const START_GAIN: f64 = 2.4;
 /// How fast requests may start, in units of the rate; more during the start, when the rate is known one round late,
 /// and less during a drain, which must not queue.
@@ -21,8 +21,8 @@ const MUCH_GROWN: f64 = 8.0;
 /// What a drain leaves in flight, in units of rate x delay: at first, when another drain found a queue, and later.
 const DEEP_DRAIN: f64 = 0.5;
 const DRAIN: f64 = 0.75;
-/// Rounds below this part of the best rate, with latency above this many delays, may mean a changed route; with latency
-/// that our own window cannot explain they surely do.
+/// Rounds below this part of the best rate, with latency above this many delays, may mean a changed route; with
+/// latency that our own window cannot explain they surely do.
 const FALL: f64 = 0.75;
 const SLOWER: f64 = 1.25;
 const MUCH_SLOWER: f64 = 3.0;
@@ -59,10 +59,10 @@ impl Window {
 
     /// What time alone changes: requests become overdue, and a drain gives up.
     pub(super) fn tend(&mut self, now: f64) {
-        if self.delay > 0.0 {
-            let (delays, latencies, seconds) = OVERDUE;
-            self.flight.set_aside(now - (delays * self.delay).max(latencies * self.latency).max(seconds));
-        }
+        let (delays, latencies, seconds) = OVERDUE;
+        let age = (delays * self.delay).max(latencies * self.latency).max(seconds);
+        // While nothing is known nothing is overdue; ended requests are forgotten all the same.
+        self.flight.set_aside(if self.delay > 0.0 { now - age } else { f64::NEG_INFINITY });
         if let Phase::Draining(drain) = &mut self.phase
             && drain.is_over(now)
         {
@@ -125,7 +125,8 @@ impl Window {
         self.paced_until.is_some()
     }
 
-    /// A request was answered during the start: one more of its size may be in flight, so the window doubles every round.
+    /// A request was answered during the start: one more of its size may be in flight, so the window doubles every
+    /// round.
     pub(super) fn widen(&mut self, bytes: f64) {
         let known = self.best.get() * self.delay;
         let bound = if known > 0.0 { START_GAIN * known } else { f64::INFINITY };
@@ -160,7 +161,8 @@ impl Window {
         if self.delay == 0.0 {
             self.delay = latency;
         } else if latency < self.delay {
-            // Half way at most: a few lucky requests do not shrink the window, a shorter route does within a few rounds.
+            // Half way at most: a few lucky requests do not shrink the window, a shorter route does within a few
+            // rounds.
             self.delay += (latency - self.delay) * (f64::from(seen.done) / 16.0).min(0.5);
         }
         if latency <= CONFIRMED * self.delay {

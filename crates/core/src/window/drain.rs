@@ -1,9 +1,9 @@
 //! A short drain of the link, to see its delay without the queue our own window keeps there.
 //!
-//! While the window is larger than bandwidth times delay, every request also waits in a queue, and latency only says
-//! how large the window is. So now and then less than the link holds is kept in flight until the queue is
-//! gone, and then the latency of the first few requests, the cohort, is the link's own delay. All of the cohort are waited
-//! for, not the first answers: those would be the lucky ones.
+//! While the window is larger than bandwidth times delay, every request also waits in a queue, and latency only
+//! says how large the window is. So now and then less than the link holds is kept in flight until the queue is
+//! gone, and then the latency of the first few requests, the cohort, is the link's own delay. All of the cohort are
+//! waited for, not the first answers: those would be the lucky ones.
 
 /// Fewest and most requests whose latency is taken.
 const COHORT: (f64, f64) = (2.0, 16.0);

@@ -1,8 +1,8 @@
 //! What is in flight on a link, with requests that hang set aside.
 //!
 //! A request that hangs occupies no bandwidth, yet it would occupy a place in the window: with one request in a
-//! hundred hanging for two hundred round trips, hung ones alone would fill a window of twice the link. So a request far
-//! beyond the usual latency is *overdue* and no longer counts against the window, only against the hard limits.
+//! hundred hanging for two hundred round trips, hung ones alone would fill a window of twice the link. So a request
+//! far beyond the usual latency is *overdue* and no longer counts against the window, only against the hard limits.
 
 use std::collections::VecDeque;
 
@@ -32,6 +32,12 @@ impl Flight {
 
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Requests kept track of one by one, ended ones included.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.queue.len()
     }
 
     /// Requests that are not overdue.

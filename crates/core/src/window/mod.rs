@@ -1,10 +1,11 @@
 //! How much may be in flight on a link: the window, found from the link's own answers.
 //!
-//! The rule is Little's: to keep a link of `rate` bytes a second and `delay` seconds full, `rate x delay` bytes must be
-//! in flight. [`Window`] measures both: the rate as the best of the last rounds (`round`), the delay as the mean latency
-//! when our own queue is not in the way (`drain`). It keeps twice that in flight, so that a faster
-//! link shows itself within a round (the rate doubles, and so the window), and jitter and stragglers find room. It starts
-//! small and doubles every round while the rate rises. What the server refuses is a separate limit (`ceiling`).
+//! The rule is Little's: to keep a link of `rate` bytes a second and `delay` seconds full, `rate x delay` bytes
+//! must be in flight. [`Window`] measures both: the rate as the best of the last rounds (`round`), the delay as the
+//! mean latency when our own queue is not in the way (`drain`). It keeps twice that in flight, so that a faster
+//! link shows itself within a round (the rate doubles, and so the window), and jitter and stragglers find room. It
+//! starts small and doubles every round while the rate rises. What the server refuses is a separate limit
+//! (`ceiling`).
 //!
 //! Beside it: [`Hedge`] (second requests for hung ones), [`SlowStart`] (batches ahead at the beginning of a run) and
 //! [`share()`] (ranks of one host). All pure: time is passed in, as [`Duration`] since an arbitrary start.
@@ -221,8 +222,8 @@ impl Window {
         }
     }
 
-    /// When time alone will let more start, after a refusal: the end of a pause the server asked for, the next start by
-    /// the pace, or the end of a measurement. Ask again then, or when a request ends, whichever is first.
+    /// When time alone will let more start, after a refusal: the end of a pause the server asked for, the next
+    /// start by the pace, or the end of a measurement. Ask again then, or when a request ends, whichever is first.
     pub fn retry_at(&self) -> Option<Duration> {
         let seconds = match (&self.phase, self.paced_until) {
             _ if self.paused_until.is_some() => return self.paused_until,

@@ -1,8 +1,9 @@
 //! Properties of the window over thousands of made-up links.
 //!
-//! Delays of 5 to 300 ms, 10 Mb/s to 25 Gb/s, requests of 4 KiB to 16 MiB; of the smallest only as many as let a link be run in
-//! milliseconds: its pipe holds 400 requests at most. *Pipe* is what a link holds when full without a queue: its rate times
-//! the time one request takes alone, with its jitter, its stalls, its own transfer and the caller's lateness.
+//! Delays of 5 to 300 ms, 10 Mb/s to 25 Gb/s, requests of 4 KiB to 16 MiB; of the smallest only as many as let a
+//! link be run in milliseconds: its pipe holds 400 requests at most. *Pipe* is what a link holds when full without
+//! a queue: its rate times the time one request takes alone, with its jitter, its stalls, its own transfer and the
+//! caller's lateness.
 
 use super::made_link::{Demand, Link};
 use super::simulate::Simulation;
@@ -11,8 +12,8 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 const ANY: WindowLimits = WindowLimits { max_bytes: u64::MAX, max_requests: 1 << 20, fixed_requests: None };
-/// Requests beyond three pipes that may be in flight: where the pipe is smaller than a request, the few that the window starts
-/// with (four tiny ones) and what a start makes of them before it sees that the link is full.
+/// Requests beyond three pipes that may be in flight: where the pipe is smaller than a request, the few that the
+/// window starts with (four tiny ones) and what a start makes of them before it sees that the link is full.
 const A_FEW: f64 = 12.0;
 
 /// The same cases every time, here and in CI.
@@ -45,7 +46,8 @@ fn links() -> impl Strategy<Value = (Link, f64)> {
 /// The link is nine tenths full after 20 delays and stays so, with three pipes and a few requests in flight at most.
 ///
 /// What is achievable: the link's rate, or what `limits` allow in flight each time a request takes. Near the point
-/// where both are equal, chance empties the link now and then whatever the window does, so a part of the requests is taken off.
+/// where both are equal, chance empties the link now and then whatever the window does, so a part of the requests
+/// is taken off.
 fn fills(link: &Link, limits: WindowLimits, demand: Demand) -> Result<(), TestCaseError> {
     let largest = demand.bytes.1;
     let alone = link.alone(largest);
@@ -81,8 +83,9 @@ proptest! {
 
 proptest! {
     #![proptest_config(config(3))]
-    /// Only links that hold eight requests: with two or three in flight, two that hang at once are most of them. And
-    /// stalls that hold no more than a pipe: what hangs beyond one window counts as in flight, or an outage would have no bound.
+    /// Only links that hold eight requests: with two or three in flight, two that hang at once are most of them.
+    /// And stalls that hold no more than a pipe: what hangs beyond one window counts as in flight, or an outage
+    /// would have no bound.
     #[test]
     fn requests_that_hang_do_not_fill_the_window((mut link, bytes) in links(), stall in 0.1..2.0f64) {
         let bytes = bytes.min(link.rate * link.delay / 8.0).max(1024.0);
@@ -102,7 +105,8 @@ proptest! {
 
 proptest! {
     #![proptest_config(config(5))]
-    /// Late by a quarter of the delay at most: what comes later than that is a longer delay, and in lockstep with itself.
+    /// Late by a quarter of the delay at most: what comes later than that is a longer delay, and in lockstep with
+    /// itself.
     #[test]
     fn late_callers_and_bursts_do_not_distort_the_estimate((mut link, bytes) in links(), tick in 0.0..0.004f64) {
         link.tick = tick.min(link.delay / 4.0);

@@ -4,7 +4,8 @@
 //! (a late timer, many answers in one packet train) would make a single request look as fast as the whole burst.
 //! A round is closed by the first completion *after* the burst that ended it, so a burst is never cut in two.
 
-/// Typical requests' bytes a round needs in steady state: with fewer, half-done requests at its two ends blur the rate.
+/// Typical requests' bytes a round needs in steady state: with fewer, half-done requests at its two ends blur the
+/// rate.
 const ENOUGH_REQUESTS: f64 = 8.0;
 /// Completions closer than this part of the delay belong to one burst.
 const BURST_SHARE: f64 = 1.0 / 32.0;
@@ -134,8 +135,8 @@ impl Round {
 /// The best rate of the last rounds, each taken together with those just before it.
 ///
 /// Completions come in waves: what ends in one round may have been carried in the round before. Over two or three
-/// rounds that evens out, and the best of many no longer picks the crest of a wave. And when a window shrinks, more ends
-/// than is asked for until the queue is gone; so the smaller of both is what the link carries for long.
+/// rounds that evens out, and the best of many no longer picks the crest of a wave. And when a window shrinks, more
+/// ends than is asked for until the queue is gone; so the smaller of both is what the link carries for long.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BestRate {
     best: [f64; BestRate::ROUNDS],

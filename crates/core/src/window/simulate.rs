@@ -1,7 +1,8 @@
 //! A simulated link in virtual time, to try a [`Window`] on.
 //!
-//! Requests wait out the delay of the route (with jitter, and now and then a stall), then share the link's rate evenly, each at
-//! most at the rate of one connection. Every event is exact and every draw is seeded, so a run is the same each time.
+//! Requests wait out the delay of the route (with jitter, and now and then a stall), then share the link's rate
+//! evenly, each at most at the rate of one connection. Every event is exact and every draw is seeded, so a run is
+//! the same each time.
 
 use super::made_link::{Demand, Link};
 use super::{End, Ticket, Window, WindowLimits};

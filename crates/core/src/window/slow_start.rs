@@ -1,7 +1,8 @@
 //! Slow start: how many batches may be ahead of the training loop at the beginning of a run.
 //!
 //! A loader that asks for its whole depth at once makes the first batch wait behind all the others. With slow start
-//! the first step asks for its own batch and the next; every few steps one more may be ahead, until the depth is full.
+//! the first step asks for its own batch and the next; every few steps one more may be ahead, until the depth is
+//! full.
 
 /// One more batch ahead every `every` steps; 0 turns slow start off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

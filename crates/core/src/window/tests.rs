@@ -130,6 +130,17 @@ fn a_pause_is_kept_and_its_end_is_told() {
 }
 
 #[test]
+fn a_server_that_only_refuses_costs_no_memory() {
+    let mut window = Window::new(ANY);
+    for step in 0..10_000 {
+        let ticket = window.try_start(ms(step), 1000).expect("nothing is in flight");
+        window.finish(ms(step), ticket, End::Throttled { pause: Duration::ZERO });
+    }
+    assert!(window.flight.remembered() <= 1);
+    assert_eq!(window.requests(), 1);
+}
+
+#[test]
 fn scattered_failures_change_nothing_and_a_failing_server_is_spared() {
     // Answers take 50 ms, and every millisecond the caller looks.
     let run = |failing: fn(u64) -> bool| {
