@@ -55,8 +55,8 @@ impl Ceiling {
         if round_start < self.lowered_at {
             return;
         }
-        // Small ceilings rise by a tenth of a request at least, or one request would never become two.
-        let raised = requests + (requests * self.step).max(0.1 * (self.step / FIRST_STEP).min(10.0));
+        // Small ceilings rise by a part of a request at least, or one request would never become two.
+        let raised = requests + (requests * self.step).max(0.05 * (self.step / FIRST_STEP).min(4.0));
         self.step = (self.step * STEP_GROWTH).min(LARGEST_STEP);
         self.requests = (raised < most as f64).then_some(raised);
     }

@@ -1,16 +1,16 @@
 //! A short drain of the link, to see its delay without the queue our own window keeps there.
 //!
-//! While the window is larger than bandwidth times delay, every request also waits in a queue, and latency only says
-//! how large the window is. So now and then less than the link holds is kept in flight until the queue is
-//! gone, and then the latency of the first few requests, the cohort, is the link's own delay. All of the cohort are waited
-//! for, not the first answers: those would be the lucky ones.
+//! While the window is larger than bandwidth times delay, every request also waits in a queue, and latency only
+//! says how large the window is. So now and then less than the link holds is kept in flight until the queue is
+//! gone, and then the latency of the first few requests, the cohort, is the link's own delay. All of the cohort are
+//! waited for, not the first answers: those would be the lucky ones.
 
 /// Fewest and most requests whose latency is taken.
 const COHORT: (f64, f64) = (2.0, 16.0);
 /// A request this much slower than the middle one of the cohort is a straggler and left out.
 const STRAGGLER: f64 = 3.0;
 /// A drain lasts at most this many of the latencies seen before it, plus `GRACE_SECONDS`.
-const LONGEST: f64 = 6.0;
+const LONGEST: f64 = 3.0;
 const GRACE_SECONDS: f64 = 0.05;
 
 /// A drain under way.
@@ -26,6 +26,7 @@ pub(super) struct Drain {
     cohort: usize,
     started: usize,
     ended: usize,
+    last_start: f64,
     /// Latency and bytes of each of the cohort that ended well.
     samples: Vec<(f64, f64)>,
 }
@@ -42,16 +43,18 @@ impl Drain {
             cohort: (target / typical.max(1.0)).clamp(COHORT.0, COHORT.1) as usize,
             started: 0,
             ended: 0,
+            last_start: 0.0,
             samples: Vec::new(),
         }
     }
 
     /// The mark of a request that starts now; 0 when it is not of the cohort.
-    pub(super) fn mark(&mut self) -> u32 {
+    pub(super) fn mark(&mut self, now: f64) -> u32 {
         if !self.reached || self.started == self.cohort {
             return 0;
         }
         self.started += 1;
+        self.last_start = now;
         self.number
     }
 
@@ -64,8 +67,16 @@ impl Drain {
         self.reached |= counted as f64 <= self.target;
     }
 
+    /// Over when the cohort has ended, or all of it that is not hanging, or when it takes too long.
     pub(super) fn is_over(&self, now: f64) -> bool {
-        self.ended == self.cohort || now >= self.until
+        if self.ended == self.cohort || now >= self.until {
+            return true;
+        }
+        if self.started < self.cohort || self.samples.len() * 4 < self.cohort * 3 {
+            return false;
+        }
+        let mean = self.samples.iter().map(|(latency, _)| latency).sum::<f64>() / self.samples.len() as f64;
+        now > self.last_start + 2.0 * mean
     }
 
     /// The delay seen; `None` when too few of the cohort ended.

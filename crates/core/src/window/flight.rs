@@ -1,8 +1,8 @@
 //! What is in flight on a link, with requests that hang set aside.
 //!
 //! A request that hangs occupies no bandwidth, yet it would occupy a place in the window: with one request in a
-//! hundred hanging for two hundred round trips, hung ones alone would fill a window of twice the link. So a request far
-//! beyond the usual latency is *overdue* and no longer counts against the window, only against the hard limits.
+//! hundred hanging for two hundred round trips, hung ones alone would fill a window of twice the link. So a request
+//! far beyond the usual latency is *overdue* and no longer counts against the window, only against the hard limits.
 
 use std::collections::VecDeque;
 
@@ -32,6 +32,12 @@ impl Flight {
 
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Requests kept track of one by one, ended ones included.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.queue.len()
     }
 
     /// Requests that are not overdue.
@@ -80,6 +86,40 @@ impl Flight {
             self.queue.pop_front();
             self.first += 1;
         }
+    }
+}
+
+/// How large requests are, lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sizes {
+    mean: f64,
+    mean_square: f64,
+}
+
+impl Sizes {
+    const MEMORY: f64 = 64.0;
+
+    pub(super) fn is_empty(self) -> bool {
+        self.mean == 0.0
+    }
+
+    pub(super) fn add(&mut self, bytes: u64) {
+        let bytes = bytes.max(1) as f64;
+        if self.is_empty() {
+            (self.mean, self.mean_square) = (bytes, bytes * bytes);
+        }
+        self.mean += (bytes - self.mean) / Self::MEMORY;
+        self.mean_square += (bytes * bytes - self.mean_square) / Self::MEMORY;
+    }
+
+    /// Mean bytes of a request.
+    pub(super) fn mean(self) -> f64 {
+        self.mean
+    }
+
+    /// Mean bytes of the request that a byte belongs to: where sizes vary, the large ones are what fills a link.
+    pub(super) fn typical(self) -> f64 {
+        if self.is_empty() { 0.0 } else { self.mean_square / self.mean }
     }
 }
 

@@ -1,10 +1,11 @@
 //! How much may be in flight on a link: the window, found from the link's own answers.
 //!
-//! The rule is Little's: to keep a link of `rate` bytes a second and `delay` seconds full, `rate x delay` bytes must be
-//! in flight. [`Window`] measures both: the rate as the best of the last rounds (`round`), the delay as the mean latency
-//! when our own queue is not in the way (`drain`). It keeps twice that in flight, so that a faster
-//! link shows itself within a round (the rate doubles, and so the window), and jitter and stragglers find room. It starts
-//! small and doubles every round while the rate rises. What the server refuses is a separate limit (`ceiling`).
+//! The rule is Little's: to keep a link of `rate` bytes a second and `delay` seconds full, `rate x delay` bytes
+//! must be in flight. [`Window`] measures both: the rate as the best of the last rounds (`round`), the delay as the
+//! mean latency when our own queue is not in the way (`drain`). It keeps twice that in flight, so that a faster
+//! link shows itself within a round (the rate doubles, and so the window), and jitter and stragglers find room. It
+//! starts small and doubles every round while the rate rises. What the server refuses is a separate limit
+//! (`ceiling`).
 //!
 //! Beside it: [`Hedge`] (second requests for hung ones), [`SlowStart`] (batches ahead at the beginning of a run) and
 //! [`share()`] (ranks of one host). All pure: time is passed in, as [`Duration`] since an arbitrary start.
@@ -14,6 +15,11 @@ mod ceiling;
 mod drain;
 mod flight;
 mod hedge;
+#[cfg(test)]
+mod made_link;
+mod pace;
+#[cfg(test)]
+mod properties;
 mod round;
 mod share;
 #[cfg(test)]
@@ -21,95 +27,25 @@ mod simulate;
 mod slow_start;
 #[cfg(test)]
 mod tests;
+mod ticket;
 
 pub use hedge::Hedge;
 pub use share::share;
 pub use slow_start::SlowStart;
+pub use ticket::{End, LinkEstimate, Ticket, WindowLimits};
 
 use ceiling::Ceiling;
 use drain::Drain;
-use flight::Flight;
+use flight::{Flight, Sizes};
+use pace::Pace;
 use round::{BestRate, Ended, Round, Seen};
 use std::time::Duration;
 
-/// Window in steady state, in units of rate x delay.
-const GAIN: f64 = 2.0;
-/// Bound of the window while it doubles: the rate is known one round late, and three times is never exceeded.
-const START_GAIN: f64 = 2.8;
-/// The start is over after this many rounds whose rate rose by less than `RISE`.
-const FLAT_ROUNDS: u32 = 3;
-const RISE: f64 = 1.2;
-/// What a drain leaves in flight, in units of rate x delay: at the end of the start, and later.
-const DRAIN_AFTER_START: f64 = 0.5;
-const DRAIN: f64 = 0.75;
-/// A full round below this part of the best rate, with latency above this many delays, may mean a changed route.
-const FALL: f64 = 0.75;
-const SLOWER: f64 = 1.25;
-/// Seconds, and latencies, from one drain to the next: on suspicion, and without.
-const SUSPECT_EVERY: (f64, f64) = (1.0, 8.0);
-const DRAIN_EVERY: (f64, f64) = (10.0, 40.0);
-/// A round whose latency is within this many delays confirms the delay.
-const CONFIRMED: f64 = 1.15;
-/// A request is overdue after this many delays, this many latencies of the last round, and this many seconds.
-const OVERDUE: (f64, f64, f64) = (4.0, 3.0, 0.05);
-/// Delays below this are our own scheduling, not the link.
-const LEAST_DELAY: f64 = 0.001;
-/// Requests of at most this size are tiny: four of them are always allowed, two of larger ones.
-const TINY: f64 = 256.0 * 1024.0;
 /// The longest pause a server can ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Range requests: least, most, before anything is known; and the transfer time one should be worth.
 const REQUEST_BYTES: (u64, u64, u64) = (256 << 10, 16 << 20, 1 << 20);
 const REQUEST_SECONDS: f64 = 0.01;
-
-/// Hard limits of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowLimits {
-    /// Bytes in flight; a single larger request is still let through, alone.
-    pub max_bytes: u64,
-    /// Requests in flight, which is connections where one carries one request at a time.
-    pub max_requests: usize,
-    /// Requests in flight set by hand: nothing adapts, and pauses asked for by the server are still kept.
-    pub fixed_requests: Option<usize>,
-}
-
-/// A request in flight; given back by [`Window::finish`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ticket {
-    number: u64,
-    bytes: u64,
-    started: f64,
-    in_flight: usize,
-    mark: u32,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// All its bytes came.
-    Done {
-        /// How many they were.
-        bytes: u64,
-    },
-    /// The server refused it for now (429, 503) and asked for a pause; zero when it named none.
-    Throttled {
-        /// Nothing may start for this long.
-        pause: Duration,
-    },
-    /// It failed for a reason that says nothing about load, or was cancelled.
-    Failed,
-}
-
-/// What is known about the link.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkEstimate {
-    /// Bytes a second it delivers; 0 while unknown.
-    pub bytes_per_second: f64,
-    /// Latency of a request when nothing of ours queues on the link, its own transfer included; zero while unknown.
-    pub delay: Duration,
-    /// The start is over: the rate no longer rises with the window.
-    pub settled: bool,
-}
 
 #[derive(Clone, Debug)]
 enum Phase {
@@ -125,7 +61,8 @@ enum Phase {
 pub struct Window {
     limits: WindowLimits,
     phase: Phase,
-    window: f64,
+    /// The window in bytes, before floors and limits.
+    size: f64,
     flight: Flight,
     round: Round,
     best: BestRate,
@@ -134,11 +71,13 @@ pub struct Window {
     delay: f64,
     /// Latency of the last round, queue included.
     latency: f64,
-    /// Mean bytes of a request, lately.
-    typical: f64,
+    sizes: Sizes,
     confirmed_at: f64,
     drained_at: f64,
     drains: u32,
+    pace: Pace,
+    /// When the pace lets the next request start, if that is what held the last one back.
+    paced_until: Option<f64>,
     paused_until: Option<Duration>,
     /// Since when there is room that nobody has asked for.
     idle_since: Option<f64>,
@@ -150,17 +89,19 @@ impl Window {
         Self {
             limits,
             phase: Phase::Starting { best: 0.0, flat: 0 },
-            window: 0.0,
+            size: 0.0,
             flight: Flight::default(),
             round: Round::default(),
             best: BestRate::default(),
             ceiling: Ceiling::default(),
             delay: 0.0,
             latency: 0.0,
-            typical: 0.0,
+            sizes: Sizes::default(),
             confirmed_at: 0.0,
             drained_at: 0.0,
             drains: 0,
+            pace: Pace::default(),
+            paced_until: None,
             paused_until: None,
             idle_since: None,
         }
@@ -174,20 +115,22 @@ impl Window {
         }
         self.paused_until = None;
         let now = now.as_secs_f64();
-        if self.typical == 0.0 {
-            self.typical = bytes.max(1) as f64;
+        if self.sizes.is_empty() {
+            self.sizes.add(bytes);
             self.round = Round::starting_at(now);
-            self.window = self.least_requests() as f64 * self.typical;
+            self.size = self.least_bytes();
         }
         self.tend(now);
-        if !self.admits(bytes) {
+        if !self.admits(bytes) || self.must_wait(now) {
             if let Some(since) = self.idle_since.take() {
                 self.round.add_idle(now - since);
             }
             return None;
         }
-        self.typical += (bytes.max(1) as f64 - self.typical) / 16.0;
-        let mark = if let Phase::Draining(drain) = &mut self.phase { drain.mark() } else { 0 };
+        self.sizes.add(bytes);
+        self.pace.spend(bytes);
+        self.round.ask(bytes);
+        let mark = if let Phase::Draining(drain) = &mut self.phase { drain.mark(now) } else { 0 };
         let number = self.flight.start(now, bytes);
         Some(Ticket { number, bytes, started: now, in_flight: self.flight.requests(), mark })
     }
@@ -197,17 +140,21 @@ impl Window {
         let clock = now;
         let now = now.as_secs_f64();
         if self.round.is_over(now, self.delay) {
+            if let Some(since) = self.idle_since.replace(now) {
+                self.round.add_idle(now - since);
+            }
             let seen = self.round.close();
             self.learn(now, seen);
         }
-        let busy = self.counted() as f64 >= self.window / 2.0;
+        let busy = self.counted() as f64 >= self.size / 2.0;
         let overdue = self.flight.end(ticket.number, ticket.bytes);
         let mut answer = None;
         match end {
             End::Done { bytes } => {
                 let bytes = bytes.max(1) as f64;
                 let quick = matches!(self.phase, Phase::Starting { .. });
-                self.round.done(now, Ended { started: ticket.started, bytes, overdue }, quick);
+                let typical = if quick { 0.0 } else { self.sizes.typical() };
+                self.round.done(now, Ended { started: ticket.started, bytes, overdue }, typical);
                 if quick && busy {
                     self.widen(bytes);
                 }
@@ -242,8 +189,7 @@ impl Window {
 
     /// The window now, in bytes.
     pub fn bytes(&self) -> u64 {
-        let least = self.least_requests() as f64 * self.typical;
-        (self.window.max(least) as u64).min(self.limits.max_bytes)
+        (self.size.max(self.least_bytes()) as u64).min(self.limits.max_bytes)
     }
 
     /// The window now, in requests of the size they have lately.
@@ -251,7 +197,7 @@ impl Window {
         if let Some(fixed) = self.limits.fixed_requests {
             return fixed.clamp(1, self.limits.max_requests.max(1));
         }
-        let wanted = ((self.window / self.typical.max(1.0)) as usize).max(self.least_requests());
+        let wanted = ((self.size / self.sizes.mean().max(1.0)) as usize).max(self.least_requests());
         wanted.min(self.limits.max_requests).min(self.ceiling.get()).max(1)
     }
 
@@ -262,7 +208,7 @@ impl Window {
         if rate == 0.0 {
             return unknown;
         }
-        let wanted = ((rate * REQUEST_SECONDS).max(self.window / 8.0) as u64).clamp(least, most);
+        let wanted = ((rate * REQUEST_SECONDS).max(self.size / 8.0) as u64).clamp(least, most);
         // A power of two, so that small changes of the estimate do not change how a shard is cut.
         1 << wanted.ilog2()
     }
@@ -276,13 +222,16 @@ impl Window {
         }
     }
 
-    /// When time alone will let more start: the end of a pause the server asked for, or of a measurement. Ask again then, or when
-    /// a request ends, whichever is first.
+    /// When time alone will let more start, after a refusal: the end of a pause the server asked for, the next
+    /// start by the pace, or the end of a measurement. Ask again then, or when a request ends, whichever is first.
     pub fn retry_at(&self) -> Option<Duration> {
-        match &self.phase {
-            _ if self.paused_until.is_some() => self.paused_until,
-            Phase::Draining(drain) => Duration::try_from_secs_f64(drain.until).ok(),
-            _ => None,
-        }
+        let seconds = match (&self.phase, self.paced_until) {
+            _ if self.paused_until.is_some() => return self.paused_until,
+            (_, Some(paced)) => paced,
+            (Phase::Draining(drain), None) => drain.until,
+            _ => return None,
+        };
+        // Rounded up: asking a nanosecond early would be refused again.
+        Duration::try_from_secs_f64(seconds).ok().map(|at| at + Duration::from_nanos(1))
     }
 }

@@ -4,8 +4,9 @@
 //! (a late timer, many answers in one packet train) would make a single request look as fast as the whole burst.
 //! A round is closed by the first completion *after* the burst that ended it, so a burst is never cut in two.
 
-/// Completions a round needs in steady state: with fewer, half-done requests at its two ends blur the rate.
-const ENOUGH_COMPLETIONS: u32 = 8;
+/// Typical requests' bytes a round needs in steady state: with fewer, half-done requests at its two ends blur the
+/// rate.
+const ENOUGH_REQUESTS: f64 = 8.0;
 /// Completions closer than this part of the delay belong to one burst.
 const BURST_SHARE: f64 = 1.0 / 32.0;
 /// A round with more room left unused than this part of it says what was wanted, not what the link can do.
@@ -24,8 +25,12 @@ pub(super) struct Seen {
     pub(super) latency: Option<f64>,
     /// The window was not what held the rate down.
     pub(super) limited: bool,
-    /// When the round started.
+    /// When the round started, and how long it was.
     pub(super) start: f64,
+    pub(super) seconds: f64,
+    /// Requests that ended well in it, and bytes asked for.
+    pub(super) done: u32,
+    pub(super) asked: f64,
 }
 
 /// The round now running. Times are seconds since an arbitrary start.
@@ -33,6 +38,7 @@ pub(super) struct Seen {
 pub(super) struct Round {
     start: f64,
     last: f64,
+    asked: f64,
     bytes: f64,
     /// Latency times bytes, and bytes: of requests in time, and of overdue ones.
     in_time: [f64; 2],
@@ -62,6 +68,11 @@ impl Round {
     /// Something other than the window held requests back in this round.
     pub(super) fn mark_limited(&mut self) {
         self.limited = true;
+    }
+
+    /// A request for `bytes` started.
+    pub(super) fn ask(&mut self, bytes: u64) {
+        self.asked += bytes.max(1) as f64;
     }
 
     /// Room in the window went unused for this long.
@@ -98,46 +109,79 @@ impl Round {
             latency: self.latency(),
             limited: self.limited || self.idle > IDLE_SHARE * elapsed,
             start: self.start,
+            seconds: elapsed,
+            done: self.done,
+            asked: self.asked,
         };
         *self = Self::starting_at(self.last);
         seen
     }
 
-    /// Counts a request that ended well; `quick` rounds need fewer completions.
-    pub(super) fn done(&mut self, now: f64, ended: Ended, quick: bool) {
+    /// Counts a request that ended well, where requests are `typical` bytes large; 0 for a round as short as can be.
+    pub(super) fn done(&mut self, now: f64, ended: Ended, typical: f64) {
         self.bytes += ended.bytes;
         self.done += 1;
         self.last = now;
         let sum = if ended.overdue { &mut self.overdue } else { &mut self.in_time };
         sum[0] += (now - ended.started).max(0.0) * ended.bytes;
         sum[1] += ended.bytes;
-        let enough = if quick { 1 } else { ENOUGH_COMPLETIONS };
-        if self.full_at.is_none() && self.done >= enough && ended.started >= self.start && now > self.start {
+        let enough = self.bytes >= ENOUGH_REQUESTS * typical;
+        if self.full_at.is_none() && enough && ended.started >= self.start && now > self.start {
             self.full_at = Some(now);
         }
     }
 }
 
-/// The largest of the last few rounds' rates.
+/// The best rate of the last rounds, each taken together with those just before it.
+///
+/// Completions come in waves: what ends in one round may have been carried in the round before. Over two or three
+/// rounds that evens out, and the best of many no longer picks the crest of a wave. And when a window shrinks, more
+/// ends than is asked for until the queue is gone; so the smaller of both is what the link carries for long.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BestRate {
-    recent: [f64; BestRate::ROUNDS],
+    best: [f64; BestRate::ROUNDS],
     next: usize,
+    /// Bytes that came, bytes asked for, and seconds of the last rounds, newest first.
+    last: [[f64; 3]; 3],
 }
 
 impl BestRate {
     const ROUNDS: usize = 10;
 
     pub(super) fn get(&self) -> f64 {
-        self.recent.iter().copied().fold(0.0, f64::max)
+        self.best.iter().copied().fold(0.0, f64::max)
     }
 
-    /// A round of little demand may show that the link is faster than thought, never that it is slower.
-    pub(super) fn add(&mut self, rate: f64, limited: bool) {
-        if !limited || rate > self.get() {
-            self.recent[self.next] = rate;
-            self.next = (self.next + 1) % Self::ROUNDS;
+    /// The rate of the last `rounds` rounds together, at most three.
+    pub(super) fn mean(&self, rounds: usize) -> f64 {
+        let sum = |part: usize| self.last[..rounds].iter().map(|round| round[part]).sum::<f64>();
+        if sum(2) > 0.0 { sum(0).min(sum(1)) / sum(2) } else { 0.0 }
+    }
+
+    /// Counts a round, together with up to `rounds - 1` before it. A round of little demand may show that the link is
+    /// faster than thought, never that it is slower.
+    pub(super) fn add(&mut self, seen: Seen, rounds: usize) {
+        if seen.limited && seen.rate <= self.get() {
+            return;
         }
+        self.last = [[seen.rate * seen.seconds, seen.asked, seen.seconds], self.last[0], self.last[1]];
+        self.best[self.next] = self.mean(rounds);
+        self.next = (self.next + 1) % Self::ROUNDS;
+    }
+
+    /// Forgets all but the rate of the last three rounds.
+    pub(super) fn settle(&mut self) {
+        let rate = self.mean(3);
+        if rate > 0.0 {
+            self.best = [0.0; Self::ROUNDS];
+            self.best[0] = rate;
+            self.next = 1;
+        }
+    }
+
+    /// Rounds before now and after are not to be taken together.
+    pub(super) fn cut(&mut self) {
+        self.last = Default::default();
     }
 }
 
@@ -154,7 +198,7 @@ mod tests {
         let mut round = Round::starting_at(0.0);
         for _ in 0..20 {
             assert!(!round.is_over(1.0, 1.0), "the burst is not over");
-            round.done(1.0, ended(0.0), false);
+            round.done(1.0, ended(0.0), 100.0);
         }
         assert!(round.is_over(2.0, 1.0));
         let seen = round.close();
@@ -164,16 +208,25 @@ mod tests {
 
     #[test]
     fn a_limited_round_never_lowers_the_rate() {
+        let seen = |rate, limited| Seen {
+            rate,
+            latency: None,
+            limited,
+            start: 0.0,
+            seconds: 1.0,
+            done: 8,
+            asked: 100.0,
+        };
         let mut best = BestRate::default();
-        best.add(50.0, false);
+        best.add(seen(50.0, false), 3);
         for _ in 0..100 {
-            best.add(10.0, true);
+            best.add(seen(10.0, true), 3);
         }
         assert_eq!(best.get(), 50.0);
-        best.add(60.0, true);
-        assert_eq!(best.get(), 60.0);
-        for _ in 0..BestRate::ROUNDS {
-            best.add(20.0, false);
+        best.add(seen(70.0, true), 2);
+        assert_eq!(best.get(), 60.0, "the mean of two rounds");
+        for _ in 0..BestRate::ROUNDS + 2 {
+            best.add(seen(20.0, false), 3);
         }
         assert_eq!(best.get(), 20.0, "full rounds do");
     }

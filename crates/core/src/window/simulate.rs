@@ -1,77 +1,15 @@
 //! A simulated link in virtual time, to try a [`Window`] on.
 //!
-//! Requests wait out the delay of the route (with jitter, and now and then a stall), then share the link's rate evenly, each at
-//! most at the rate of one connection. Every event is exact and every draw is seeded, so a run is the same each time.
+//! Requests wait out the delay of the route (with jitter, and now and then a stall), then share the link's rate
+//! evenly, each at most at the rate of one connection. Every event is exact and every draw is seeded, so a run is
+//! the same each time.
 
+use super::made_link::{Demand, Link};
 use super::{End, Ticket, Window, WindowLimits};
 use crate::rng::Rng;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
-
-/// A link and the server behind it. Seconds and bytes a second.
-#[derive(Clone, Debug)]
-pub(super) struct Link {
-    pub(super) rate: f64,
-    pub(super) delay: f64,
-    /// Uniform extra delay of each request, up to this.
-    pub(super) jitter: f64,
-    pub(super) connection_rate: f64,
-    /// Chance that a request stalls, and for how long.
-    pub(super) stall: (f64, f64),
-    /// Requests beyond this many are refused, with this pause.
-    pub(super) refuse_above: usize,
-    pub(super) pause: f64,
-    /// Completions are noticed only at multiples of this; 0 for at once.
-    pub(super) tick: f64,
-    pub(super) seed: u64,
-}
-
-impl Link {
-    pub(super) fn new(rate: f64, delay: f64) -> Self {
-        Self {
-            rate,
-            delay,
-            jitter: 0.0,
-            connection_rate: f64::INFINITY,
-            stall: (0.0, 0.0),
-            refuse_above: usize::MAX,
-            pause: 0.0,
-            tick: 0.0,
-            seed: 1,
-        }
-    }
-
-    /// Mean seconds a request of `bytes` takes when it is alone, stalls included.
-    pub(super) fn alone(&self, bytes: f64) -> f64 {
-        self.delay
-            + self.jitter / 2.0
-            + self.stall.0 * self.stall.1
-            + self.tick / 2.0
-            + bytes / self.connection_rate.min(self.rate)
-    }
-
-    /// Bytes a second that `requests` in flight can bring at most.
-    pub(super) fn achievable(&self, bytes: f64, requests: usize) -> f64 {
-        let requests = requests.min(self.refuse_above) as f64;
-        self.rate.min(requests * bytes / self.alone(bytes))
-    }
-}
-
-/// What the training loop asks for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Demand {
-    /// Smallest and largest request; sizes between are spread evenly by logarithm.
-    pub(super) bytes: (f64, f64),
-    /// Bytes a second that are asked for.
-    pub(super) rate: f64,
-}
-
-impl Demand {
-    pub(super) fn of(bytes: f64) -> Self {
-        Self { bytes: (bytes, bytes), rate: f64::INFINITY }
-    }
-}
 
 /// A time in a heap.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,6 +37,8 @@ pub(super) struct Simulation {
     pub(super) served: f64,
     pub(super) answered: u64,
     pub(super) refused: u64,
+    /// Refusals on their way.
+    refusals: usize,
     /// Most bytes in flight since this was last set to 0.
     pub(super) peak: u64,
     asked: f64,
@@ -117,7 +57,7 @@ pub(super) struct Simulation {
 impl Simulation {
     pub(super) fn new(link: Link, limits: WindowLimits, demand: Demand) -> Self {
         let mut rng = Rng::keyed(link.seed, 0, 0);
-        let next = draw(&mut rng, demand);
+        let next = demand.draw(&mut rng);
         Self {
             window: Window::new(limits),
             demand,
@@ -126,6 +66,7 @@ impl Simulation {
             served: 0.0,
             answered: 0,
             refused: 0,
+            refusals: 0,
             peak: 0,
             asked: 0.0,
             next,
@@ -144,6 +85,12 @@ impl Simulation {
         let (from, served) = (self.now, self.served);
         while self.step(end) {}
         (self.served - served) / (end - from)
+    }
+
+    /// From now on so many bytes a second are asked for.
+    pub(super) fn ask(&mut self, rate: f64) {
+        self.demand.rate = rate;
+        self.asked = if rate.is_finite() { rate * self.now } else { 0.0 };
     }
 
     fn each(&self) -> f64 {
@@ -206,6 +153,7 @@ impl Simulation {
         {
             if refused {
                 self.refused += 1;
+                self.refusals -= 1;
                 self.finish(id, End::Throttled { pause: Duration::from_secs_f64(self.link.pause) });
             } else {
                 self.carried.push(Reverse(Key(self.share + self.requests[id as usize].1, id)));
@@ -232,19 +180,16 @@ impl Simulation {
             }
             let (requests, bytes) = self.window.in_flight();
             self.peak = self.peak.max(bytes);
-            let refused = requests > self.link.refuse_above;
+            // Refused requests do not occupy the server.
+            let refused = requests - self.refusals > self.link.refuse_above;
+            self.refusals += usize::from(refused);
             let mut wait = self.link.delay + self.rng.uniform(0.0, self.link.jitter);
             if !refused && self.rng.chance(self.link.stall.0) {
                 wait += self.link.stall.1;
             }
             self.travelling.push(Reverse((Key(self.now + wait, id as u64), refused)));
             self.asked += self.next;
-            self.next = draw(&mut self.rng, self.demand);
+            self.next = self.demand.draw(&mut self.rng);
         }
     }
-}
-
-fn draw(rng: &mut Rng, demand: Demand) -> f64 {
-    let (low, high) = demand.bytes;
-    if high > low { rng.uniform(low.ln(), high.ln()).exp().floor() } else { low }
 }

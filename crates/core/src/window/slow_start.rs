@@ -1,7 +1,8 @@
 //! Slow start: how many batches may be ahead of the training loop at the beginning of a run.
 //!
 //! A loader that asks for its whole depth at once makes the first batch wait behind all the others. With slow start
-//! the first step asks for its own batch and the next; every few steps one more may be ahead, until the depth is full.
+//! the first step asks for its own batch and the next; every few steps one more may be ahead, until the depth is
+//! full.
 
 /// One more batch ahead every `every` steps; 0 turns slow start off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,8 @@ mod tests {
     fn p006_slow_start_widens_by_one_batch_every_four_steps_to_the_full_depth() {
         let (slow, depth) = (SlowStart { every: 4 }, 16);
         // The first step asks for its own batch and, once that is taken, for those then allowed ahead.
-        assert!(1 + slow.batches(1, depth) <= 2, "the first step asks for two batches at most");
+        let first_step = 1 + slow.batches(1, depth);
+        assert!(first_step <= 2, "the first step asks for {first_step} batches");
         for taken in 0..200 {
             let grown = slow.batches(taken + 4, depth) - slow.batches(taken, depth);
             assert!(grown <= 1, "grew by {grown} batches in 4 steps after {taken}");
