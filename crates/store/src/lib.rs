@@ -10,6 +10,7 @@ pub mod counting;
 mod fault;
 pub mod flaky;
 pub mod gunzip;
+pub mod http;
 pub mod key;
 pub mod limit;
 pub mod local;

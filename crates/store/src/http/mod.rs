@@ -1,0 +1,5 @@
+//! Bytes over HTTP.
+
+pub mod tls;
+
+pub use tls::TlsOptions;
