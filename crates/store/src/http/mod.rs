@@ -1,5 +1,27 @@
-//! Bytes over HTTP.
+//! Bytes over HTTP: our own client, and the store that reads with it.
+//!
+//! [`HttpClient`] sends a request and gives back the answer, [`HttpStore`] turns that into reads of ranges that
+//! survive a cut connection. Other stores that speak HTTP (AIStore, S3) use the same client through
+//! [`ProcessClient`], the same words for options ([`HttpOptions`], [`TlsOptions`]) and the same reading of statuses
+//! ([`status`]).
 
+mod body;
+pub(crate) mod client;
+mod connection;
+pub(crate) mod exchange;
+pub(crate) mod fetch;
+pub mod head;
+pub mod options;
+pub(crate) mod parts;
+mod process;
+pub mod status;
+mod store;
 pub mod tls;
+pub mod uri;
 
+pub use client::{HttpAnswer, HttpClient, HttpRequest, Method};
+pub use head::Headers;
+pub use options::HttpOptions;
+pub use process::ProcessClient;
+pub use store::HttpStore;
 pub use tls::TlsOptions;
