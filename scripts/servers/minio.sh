@@ -20,15 +20,19 @@ install_server() {
     echo "$version" >"$dir/version"
 }
 
-# A signed request; fails when the server refuses it.
-ask() { # METHOD PATH [CURL_OPTION...]
-    local method=$1 path=$2
-    shift 2
-    curl -sSf "${trust[@]}" --aws-sigv4 aws:amz:us-east-1:s3 --user "$key:$secret" -X "$method" "$@" "$address$path"
+# Lets everyone read the bucket `forebay-public`; fails when that does not show yet.
+publish() {
+    local policy
+    policy='{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["*"]},"Action":["s3:GetObject"],
+        "Resource":["arn:aws:s3:::forebay-public/*"]},{"Effect":"Allow","Principal":{"AWS":["*"]},
+        "Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::forebay-public"]}]}'
+    curl -sSf "${trust[@]}" --aws-sigv4 aws:amz:us-east-1:s3 --user "$key:$secret" -X PUT -d "$policy" \
+        -H "x-amz-content-sha256: UNSIGNED-PAYLOAD" "$address/forebay-public?policy=" || return 1
+    curl -sSf "${trust[@]}" -o /dev/null "$address/forebay-public"
 }
 
 start_server() {
-    local scheme=http certificates_dir=$run/no-tls bucket policy
+    local scheme=http certificates_dir=$run/no-tls
     [ -x "$dir/minio" ] || give_up "start MinIO: it is not installed in $dir"
     need curl "to see when the server is ready"
     trust=()
@@ -43,7 +47,8 @@ start_server() {
             ;;
         *) give_up "$usage" ;;
     esac
-    mkdir -p "$run/data" "$certificates_dir"
+    # To MinIO a directory is a bucket.
+    mkdir -p "$run/data/forebay-test" "$run/data/forebay-public" "$certificates_dir"
     if ! running "$run/pid" "$run/data"; then
         echo "${port:-$(free_port)}" >"$run/port"
         # Without console and update check nothing listens or calls out but the one port.
@@ -54,13 +59,8 @@ start_server() {
     fi
     address=$scheme://127.0.0.1:$(<"$run/port")
     await 60 "$run/pid" "$run/data" "$run/log" curl -sSf "${trust[@]}" -o /dev/null "$address/minio/health/ready"
-    for bucket in forebay-test forebay-public; do
-        ask HEAD "/$bucket" -I >/dev/null 2>&1 || ask PUT "/$bucket" >/dev/null
-    done
-    policy='{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["*"]},"Action":["s3:GetObject"],
-        "Resource":["arn:aws:s3:::forebay-public/*"]},{"Effect":"Allow","Principal":{"AWS":["*"]},
-        "Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::forebay-public"]}]}'
-    ask PUT "/forebay-public?policy=" -d "$policy" >/dev/null
+    # Said again until it holds: a server that is just up may still be reading its buckets.
+    await 60 "$run/pid" "$run/data" "$run/log" publish
     echo "$address"
 }
 

@@ -5,6 +5,8 @@
 //! [`gunzip`]) pass one public suite, [`conformance`]. Stores know keys, ranges and bytes; what a sample is, they
 //! never learn. Why it is so is in `docs/design/store.md` and `docs/design/local-reads.md`.
 
+#[cfg(feature = "cloud")]
+pub mod cloud;
 pub mod conformance;
 pub mod counting;
 mod fault;

@@ -47,8 +47,17 @@ pub fn address(url: &str) -> Result<Option<Address>> {
 
 /// Opens the store that is the root of an [`Address`]. Nothing is sent before the first request.
 pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
-    let _ = options;
     let scheme = root.split("://").next().unwrap_or_default();
+    match scheme {
+        #[cfg(feature = "s3")]
+        "s3" | "s3a" => return Ok(Arc::new(crate::cloud::s3::S3Store::open(root, options)?)),
+        #[cfg(feature = "gcs")]
+        "gs" => return Ok(Arc::new(crate::cloud::gcs::open(root, options)?)),
+        #[cfg(feature = "azure")]
+        "az" => return Ok(Arc::new(crate::cloud::azure::open(root, options)?)),
+        _ => {}
+    }
+    let _ = options;
     Err(Error::unsupported(format!("open `{root}`: stores of scheme `{scheme}://` are not built in")))
 }
 
