@@ -1,7 +1,7 @@
 //! Stores of the clouds: S3 and all that speaks like it ([`s3`]), Google Cloud Storage and Azure ([`store`]).
 //!
 //! S3 has requests of its own over this crate's HTTP client, because it is the hot path and because its keys may hold
-//! any character; of the `object_store` crate it uses the credentials and the signatures. The others are `object_store`
+//! any character; of the `object_store` crate it uses the credentials. The others are `object_store`
 //! behind the trait, with its limits: keys without control characters.
 
 #[cfg(feature = "azure")]

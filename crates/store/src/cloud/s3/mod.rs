@@ -8,6 +8,7 @@
 mod listing;
 mod options;
 mod read;
+mod sign;
 mod upload;
 mod wire;
 
@@ -36,7 +37,8 @@ impl S3Store {
         let root = format!("s3://{bucket}");
         let place = options::Place::from_words(&root, bucket, options)?;
         let client = ProcessClient::new(HttpOptions::from_words(options)?)?;
-        Ok(Self { wire: Arc::new(Wire { root, place, client }) })
+        let signer = sign::Signer::new(place.region.clone(), place.request_payer);
+        Ok(Self { wire: Arc::new(Wire { root, place, client, signer }) })
     }
 
     /// Runs a request on the network threads.

@@ -1,15 +1,14 @@
 //! Requests to a bucket: addressed, signed, sent, and refusals put into words.
 //!
-//! Signatures and credentials are those of `object_store`; the connection is this crate's own.
+//! Credentials are those of `object_store`; the connection and the signatures are this crate's own.
 
 use super::listing::{element, unescape};
 use super::options::Place;
+use super::sign::{self, Signer};
 use crate::fault;
 use crate::http::{HttpAnswer, HttpRequest, Limits, Method, ProcessClient, Received, uri};
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, ErrorKind, Result};
-use object_store::aws::AwsAuthorizer;
-use object_store::client::{HttpRequest as Draft, HttpRequestBody};
 use std::time::Duration;
 use url::Url;
 
@@ -25,6 +24,7 @@ pub(super) struct Wire {
     pub(super) root: String,
     pub(super) place: Place,
     pub(super) client: ProcessClient,
+    pub(super) signer: Signer,
 }
 
 /// One request.
@@ -103,7 +103,7 @@ impl Wire {
     }
 
     /// The headers that say who asks. Nothing for anonymous stores.
-    async fn sign(&self, method: Method, url: &Url, body: &Bytes) -> Result<Vec<(&'static str, String)>> {
+    async fn sign(&self, method: Method, url: &Url, body: &Bytes) -> Result<sign::Headers> {
         let Some(provider) = &self.place.credentials else { return Ok(Vec::new()) };
         let credential = provider.get_credential().await.map_err(|error| {
             Error::new(ErrorKind::Denied, "no credentials were found")
@@ -115,22 +115,7 @@ impl Wire {
             let why = "the access key id or the session token has characters that no header can carry";
             return Err(Error::invalid_config(why));
         }
-        let mut draft = Draft::new(HttpRequestBody::from(body.clone()));
-        let unsound = || Error::internal("sign a request: its address or method cannot be one");
-        *draft.uri_mut() = url.as_str().parse().map_err(|_| unsound())?;
-        *draft.method_mut() = method.name().parse().map_err(|_| unsound())?;
-        // TLS already guards a body against change on the way; hashing it as well costs a core.
-        let sign_body = url.scheme() != "https" || body.is_empty();
-        AwsAuthorizer::new(&credential, "s3", &self.place.region)
-            .with_sign_payload(sign_body)
-            .with_request_payer(self.place.request_payer)
-            .try_authorize(&mut draft, None)
-            .map_err(|error| Error::internal("sign a request").with_source(error))?;
-        let header = |name: &'static str| {
-            let value = draft.headers().get(name)?.to_str().ok()?;
-            Some((name, value.to_owned()))
-        };
-        Ok(SIGNED.iter().filter_map(|name| header(name)).collect())
+        self.signer.sign(&credential, method.name(), url, body)
     }
 
     /// What a refusal means and what can be done about it.
@@ -176,9 +161,6 @@ impl Wire {
         error.with_facts(fault::facts(&name, None))
     }
 }
-
-const SIGNED: &[&str] =
-    &["authorization", "x-amz-date", "x-amz-content-sha256", "x-amz-security-token", "x-amz-request-payer"];
 
 const CREDENTIALS: &str = "check `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the storage options \
 `access_key_id` and `secret_access_key`, and that they may read there; public buckets take `anonymous=true`";
