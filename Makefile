@@ -20,7 +20,7 @@ PY := .venv/bin/python
 FUZZ_SECONDS ?= 30
 
 .PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lint-python fmt fmt-check test-rust test-python \
-        test-scripts stubs wheel docs docs-check bench promises promises-check requirements slow fuzz-smoke clean
+        test-scripts test-servers stubs wheel docs docs-check bench promises promises-check requirements slow fuzz-smoke clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^##   / { print "\n" substr($$0, 6) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,9 @@ test-python: ## pytest on the installed wheel (`make wheel` first)
 test-scripts:
 	@mkdir -p $(LOGS)
 	$(PY) -m pytest scripts/tests --junitxml=$(LOGS)/pytest-scripts.xml
+
+test-servers: ## Rust tests against real MinIO, AIStore and Cassandra, which it installs; says what it skipped
+	@scripts/servers/test.sh
 
 stubs:
 	$(PY) -m mypy.stubtest forebay._native --mypy-config-file pyproject.toml

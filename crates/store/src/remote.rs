@@ -65,6 +65,12 @@ pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     match scheme {
         "http" | "https" => return Ok(Arc::new(HttpStore::open(root, options)?)),
         "ais" => return Ok(Arc::new(AisStore::open(root, options)?)),
+        #[cfg(feature = "s3")]
+        "s3" | "s3a" => return Ok(Arc::new(crate::cloud::s3::S3Store::open(root, options)?)),
+        #[cfg(feature = "gcs")]
+        "gs" => return Ok(Arc::new(crate::cloud::gcs::open(root, options)?)),
+        #[cfg(feature = "azure")]
+        "az" => return Ok(Arc::new(crate::cloud::azure::open(root, options)?)),
         _ => {}
     }
     Err(Error::unsupported(format!("open `{root}`: stores of scheme `{scheme}://` are not built in")))

@@ -19,7 +19,11 @@ pub(crate) mod store;
 pub mod tls;
 pub mod uri;
 
+#[cfg(feature = "s3")]
+pub(crate) use client::Received;
 pub use client::{HttpAnswer, HttpClient, HttpRequest, Method};
+#[cfg(feature = "s3")]
+pub(crate) use exchange::Limits;
 pub use head::Headers;
 pub use options::HttpOptions;
 pub use process::ProcessClient;
