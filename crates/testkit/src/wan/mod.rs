@@ -4,6 +4,7 @@
 //! start and its reaction to loss, because both ends speak over loopback. A new connection does cost a round trip.
 
 mod counts;
+mod pump;
 mod relay;
 pub mod schedule;
 

@@ -1,24 +1,18 @@
-//! The relay: reads what comes, asks the schedule when it may go on, and writes it then.
-//!
-//! Each direction of a connection is one task with one queue and one timer. It stops reading when its queue is full,
-//! so that the kernel's own back-pressure reaches the sender.
+//! The relay: a thread that accepts connections and joins each to one of its own to the target.
 
 use super::counts::{Counts, Meters};
-use super::schedule::{Lane, Link, Nanos, WanOptions, Way};
+use super::pump::{Line, Pump};
+use super::schedule::{Lane, WanOptions, Way};
 use forebay_core::{Error, Result};
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 /// A running relay; dropping it closes every connection and ends its thread.
 #[derive(Debug)]
@@ -77,31 +71,6 @@ impl Drop for Relay {
     }
 }
 
-struct Line {
-    target: SocketAddr,
-    began: Instant,
-    links: [RefCell<Link>; 2],
-    /// Lanes of each way that have bytes under way.
-    active: [Cell<usize>; 2],
-    /// Bytes are read here first, because a waiting connection should not hold a large buffer.
-    scratch: RefCell<Box<[u8]>>,
-    meters: Arc<Meters>,
-    options: WanOptions,
-}
-
-impl Line {
-    fn new(target: SocketAddr, options: WanOptions, meters: Arc<Meters>) -> Self {
-        let link = || RefCell::new(Link::new(&options));
-        let scratch = RefCell::new(vec![0; options.piece_bytes()].into_boxed_slice());
-        let (links, active) = ([link(), link()], Default::default());
-        Self { target, began: Instant::now(), links, active, scratch, meters, options }
-    }
-
-    fn now(&self) -> Nanos {
-        self.began.elapsed().as_nanos() as Nanos
-    }
-}
-
 async fn accept(line: Rc<Line>, listener: StdListener) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     for number in 0.. {
@@ -140,126 +109,4 @@ async fn connect(line: &Line, client: TcpStream, number: u64) {
         Pump::new(line, Way::Up, up).run(from_client, to_server),
         Pump::new(line, Way::Down, down).run(from_server, to_client),
     ));
-}
-
-/// The connection cannot go on.
-struct Broken;
-
-struct Piece {
-    release: Nanos,
-    bytes: Box<[u8]>,
-    written: usize,
-}
-
-struct Pump<'a> {
-    line: &'a Line,
-    way: Way,
-    lane: Lane,
-    queue: VecDeque<Piece>,
-    queued_bytes: u64,
-    /// No more comes in, because the sender is done or because the connection will be reset.
-    ended: bool,
-    cut: bool,
-}
-
-impl<'a> Pump<'a> {
-    fn new(line: &'a Line, way: Way, lane: Lane) -> Self {
-        Self { line, way, lane, queue: VecDeque::new(), queued_bytes: 0, ended: false, cut: false }
-    }
-
-    async fn run(mut self, from: OwnedReadHalf, to: OwnedWriteHalf) -> Result<(), Broken> {
-        let mut timer = pin!(sleep_until(self.line.began));
-        loop {
-            let now = self.line.now();
-            self.write_due(&to, now)?;
-            if self.ended && self.queue.is_empty() {
-                if !self.cut {
-                    return Ok(()); // Dropping the write half tells the receiver that no more comes.
-                }
-                self.line.meters.cuts.fetch_add(1, Relaxed);
-                drop(to.as_ref().set_zero_linger());
-                to.forget();
-                return Err(Broken);
-            }
-            let release = self.queue.front().map(|piece| piece.release);
-            let blocked = release.is_some_and(|at| at <= now);
-            let full = self.queued_bytes >= self.line.options.connection_bytes(self.active().get());
-            let read_at = (!self.ended && !full)
-                .then(|| self.lane.read_at(&self.line.links[self.way as usize].borrow(), now));
-            let wake = release.into_iter().chain(read_at).filter(|at| *at > now).min();
-            if let Some(at) = wake {
-                timer.as_mut().reset(self.line.began + Duration::from_nanos(at));
-            }
-            tokio::select! {
-                ready = from.readable(), if read_at.is_some_and(|at| at <= now) => {
-                    ready.map_err(|_| Broken)?;
-                    self.read(&from)?;
-                }
-                ready = to.writable(), if blocked => ready.map_err(|_| Broken)?,
-                () = timer.as_mut(), if wake.is_some() => {}
-            }
-        }
-    }
-
-    fn active(&self) -> &'a Cell<usize> {
-        &self.line.active[self.way as usize]
-    }
-
-    fn write_due(&mut self, to: &OwnedWriteHalf, now: Nanos) -> Result<(), Broken> {
-        let meters = &self.line.meters;
-        let delivered = if self.way == Way::Up { &meters.up_bytes } else { &meters.down_bytes };
-        while let Some(piece) = self.queue.front_mut().filter(|piece| piece.release <= now) {
-            match to.try_write(&piece.bytes[piece.written..]) {
-                Ok(count) => {
-                    delivered.fetch_add(count as u64, Relaxed);
-                    self.queued_bytes -= count as u64;
-                    piece.written += count;
-                    if piece.written == piece.bytes.len() {
-                        self.queue.pop_front();
-                        if self.queue.is_empty() {
-                            self.active().set(self.active().get() - 1);
-                        }
-                    }
-                }
-                Err(fault) if fault.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(_) => return Err(Broken),
-            }
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, from: &OwnedReadHalf) -> Result<(), Broken> {
-        let mut scratch = self.line.scratch.borrow_mut();
-        let count = match from.try_read(&mut scratch) {
-            Ok(0) => {
-                self.ended = true;
-                return Ok(());
-            }
-            Ok(count) => count,
-            Err(fault) if fault.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-            Err(_) => return Err(Broken),
-        };
-        let mut link = self.line.links[self.way as usize].borrow_mut();
-        let passage = self.lane.send(&mut link, self.line.now(), count);
-        self.line.meters.stalls.fetch_add(u64::from(passage.stalled), Relaxed);
-        let kept = if passage.cut { count / 2 } else { count };
-        (self.cut, self.ended) = (passage.cut, passage.cut);
-        if kept > 0 {
-            if self.queue.is_empty() {
-                self.active().set(self.active().get() + 1);
-            }
-            self.queued_bytes += kept as u64;
-            let bytes = Box::from(&scratch[..kept]);
-            self.queue.push_back(Piece { release: passage.release, bytes, written: 0 });
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Pump<'_> {
-    fn drop(&mut self) {
-        if !self.queue.is_empty() {
-            self.active().set(self.active().get() - 1);
-        }
-    }
 }

@@ -119,6 +119,11 @@ impl Link {
         Self { rate, queue: passing(options.queue_bytes, rate), free: 0 }
     }
 
+    /// When the queue has room for more.
+    pub fn ready_at(&self, now: Nanos) -> Nanos {
+        if self.rate == 0 { now } else { now.max(self.free.saturating_sub(self.queue)) }
+    }
+
     /// Lets bytes pass behind all that came before; returns when the last of them has left.
     fn pass(&mut self, now: Nanos, bytes: usize) -> Nanos {
         self.free = self.free.max(now) + passing(bytes as u64, self.rate);
@@ -176,11 +181,9 @@ impl Lane {
         }
     }
 
-    /// When the next bytes may be taken from the sender: not while the line's queue is full or the lane's is.
-    pub fn read_at(&self, link: &Link, now: Nanos) -> Nanos {
-        let line = link.free.saturating_sub(link.queue);
-        let own = self.free.saturating_sub(AHEAD);
-        now.max(if link.rate > 0 { line } else { 0 }).max(if self.rate > 0 { own } else { 0 })
+    /// When the lane's own cap lets it take more from its sender.
+    pub fn ready_at(&self, now: Nanos) -> Nanos {
+        if self.rate == 0 { now } else { now.max(self.free.saturating_sub(AHEAD)) }
     }
 
     /// Takes a piece that came in at `now`.

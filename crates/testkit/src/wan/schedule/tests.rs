@@ -36,7 +36,7 @@ fn connections_share_the_rate_of_the_line_and_late_reads_cost_none_of_it() {
     let (mut sent, mut last, mut now) = (0u64, 0, 0);
     while now < 2_000 * MS {
         for lane in &mut lanes {
-            if lane.read_at(&link, now) <= now {
+            if link.ready_at(now) <= now {
                 last = last.max(lane.send(&mut link, now, 115_000).release);
                 sent += 115_000;
             }
@@ -54,10 +54,10 @@ fn senders_wait_when_the_queue_of_the_line_is_full() {
     let options = WanOptions { queue_bytes: 12_500_000, ..wan() };
     let (mut link, mut lane) = line(&options, Way::Down);
     lane.send(&mut link, 0, 12_500_000);
-    assert_eq!(lane.read_at(&link, 0), 0, "a tenth of a second may wait");
+    assert_eq!(link.ready_at(0), 0, "a tenth of a second may wait");
     lane.send(&mut link, 0, 1_250_000);
-    assert_eq!(lane.read_at(&link, 0), 10 * MS);
-    assert_eq!(lane.read_at(&link, 30 * MS), 30 * MS);
+    assert_eq!(link.ready_at(0), 10 * MS);
+    assert_eq!(link.ready_at(30 * MS), 30 * MS);
     assert_eq!(options.connection_bytes(1), 50_000_000);
     assert_eq!(options.connection_bytes(512), 256 << 10, "and each connection may have a little under way");
 }
@@ -69,7 +69,7 @@ fn a_connection_has_a_rate_of_its_own_and_leaves_the_line_to_others() {
     let [mut one, mut other] = [0, 1].map(|n| Lane::new(&options, Way::Down, n, 0));
     let (mut now, mut sent, mut last) = (0, 0u64, 0);
     while now < 1_000 * MS {
-        now = one.read_at(&link, now);
+        now = link.ready_at(one.ready_at(now));
         last = one.send(&mut link, now, options.piece_bytes()).release;
         sent += options.piece_bytes() as u64;
     }
