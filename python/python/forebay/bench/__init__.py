@@ -14,12 +14,15 @@ from collections.abc import Sequence
 from ._harness import Bench
 from ._images import ImagesBench
 from ._raw import RawBench
+from ._wan_servers import UnavailableBenchError
+from .wan import WanBench
 
-BENCHES: dict[str, type[Bench]] = {"images": ImagesBench, "raw": RawBench}
+BENCHES: dict[str, type[Bench]] = {"images": ImagesBench, "raw": RawBench, "wan": WanBench}
 
 _EXAMPLES = """examples:
   forebay bench images                 decode + augment against DataLoader and WebDataset, as a table
   forebay bench raw --json             reading without decoding, as one JSON object
+  forebay bench wan --only objects     115 KB objects over an emulated line of 1 Gb/s and 100 ms
   forebay bench --all --json           every bench, one JSON object a line
 """
 
@@ -37,14 +40,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object a bench")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds (default 5)")
     parser.add_argument("--samples", type=int, default=None, help="samples of the made dataset")
-    parser.add_argument("--only", action="append", help="measure only this subject (may be repeated)")
+    parser.add_argument("--only", action="append", help="measure only this subject or case (may be repeated)")
+    line = parser.add_argument_group("the line of `wan`")
+    line.add_argument("--rate-mbit", type=float, default=1000.0, help="its rate in Mb/s (default 1000)")
+    line.add_argument("--rtt-ms", type=float, default=100.0, help="its round trip in ms (default 100)")
+    line.add_argument("--seconds", type=float, default=10.0, help="time of one measurement (default 10)")
     options = parser.parse_args(argv)
     names = list(BENCHES) if options.all else list(options.name)
     if not names:
         parser.print_help()
         return 2
     for name in names:
-        bench = BENCHES[name](rounds=options.rounds, samples=options.samples, only=options.only)
-        figures = bench.run(progress=lambda line: print(line, file=sys.stderr, flush=True))
+        try:
+            bench = BENCHES[name].from_options(options)
+            figures = bench.run(progress=lambda line: print(line, file=sys.stderr, flush=True))
+        except UnavailableBenchError as fault:
+            print(f"forebay bench: {fault}", file=sys.stderr)
+            if options.all:
+                continue  # The others can still be measured.
+            return 4
         print(json.dumps(figures) if options.json else bench.table(figures), flush=True)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -14,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 Figures = dict[str, float]
 
@@ -31,6 +32,11 @@ class Bench(ABC):
         self.rounds = rounds
         self.samples = samples or self.default_samples
         self.measured = [s for s in self.subjects if only is None or s in only]
+
+    @classmethod
+    def from_options(cls, options: argparse.Namespace) -> Self:
+        """The bench that the command's arguments ask for."""
+        return cls(rounds=options.rounds, samples=options.samples, only=options.only)
 
     @abstractmethod
     def make(self, folder: Path) -> dict[str, Any]:

@@ -1,0 +1,367 @@
+"""``forebay bench wan``: how much of a long fat line one process fills when no knob is set, and what that costs it.
+
+The line is emulated on this machine by ``forebay-wan``, the server is ``forebay-objects``; both are processes of their
+own, so that the client's cost is the client's. Every case alternates its clients, each in a fresh process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from . import _made
+from ._harness import Bench, Figures, bar, machine, summarise, versions
+from ._wan_clients import NEEDS
+from ._wan_servers import Line, Program, UnavailableBenchError, allow_connections, build
+
+SAMPLE_BYTES, BATCH_SIZE, SHARDS, SHARD_SAMPLES = 115_000, 64, 16, 280
+READY_BATCHES = 9
+"""Batches that a loader keeps ready without being told, and the one in the hands of the consumer."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is read over which line, and by whom."""
+
+    clients: tuple[str, ...]
+    far: bool = True
+    stall_share: float = 0.0
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+POOLS = ("http_client_pool", "urllib3_pool", "boto3_pool")
+OBJECTS: dict[str, Any] = {"spec": "s3://bucket/", "extensions": ["bin"], "objects": 16_384}
+CASES: dict[str, Case] = {
+    "objects": Case(("forebay", *POOLS, "s3torchconnector"), settings=OBJECTS),
+    "shards": Case(("forebay", "webdataset", "streaming"), settings={"shards": SHARDS}),
+    "stalls": Case(("forebay", *POOLS), stall_share=0.01, settings={**OBJECTS, "arrival": True}),
+    "decoded": Case(("forebay", "forebay_near"), settings={"decode": True, "extensions": ["jpg"]}),
+    "near": Case(("forebay", *POOLS, "s3torchconnector"), far=False, settings=OBJECTS),
+    "cql": Case(("forebay", "cassandra_driver"), settings={"keyspace": "forebay_bench", "table": "samples"}),
+    "cql_near": Case(
+        ("forebay", "cassandra_driver"),
+        far=False,
+        settings={"keyspace": "forebay_bench", "table": "samples"},
+    ),
+}
+
+
+class WanBench(Bench):
+    """Forebay over an emulated line, beside what people use for that today."""
+
+    name: ClassVar[str] = "wan"
+    subjects: ClassVar[tuple[str, ...]] = tuple(CASES)
+    packages: ClassVar[tuple[str, ...]] = (
+        *("forebay", "numpy", "torch", "urllib3", "boto3", "s3torchconnector"),
+        *("webdataset", "mosaicml-streaming", "cassandra-driver"),
+    )
+    default_samples: ClassVar[int] = SHARDS * SHARD_SAMPLES
+
+    def __init__(
+        self,
+        *,
+        rounds: int,
+        samples: int | None = None,
+        only: Sequence[str] | None = None,
+        rate_mbit: float = 1000.0,
+        rtt_ms: float = 100.0,
+        seconds: float = 10.0,
+    ) -> None:
+        super().__init__(rounds=rounds, samples=samples, only=only)
+        self.rate_mbit, self.rtt_ms, self.seconds = rate_mbit, rtt_ms, seconds
+        self.cassandra = os.environ.get("FOREBAY_TEST_CASSANDRA")
+        self.skipped: dict[str, str] = {}
+
+    @classmethod
+    def from_options(cls, options: argparse.Namespace) -> Self:
+        unknown = sorted(set(options.only or ()) - CASES.keys())
+        if unknown:
+            raise UnavailableBenchError(f"run bench `wan`: no case `{unknown[0]}`, only {', '.join(CASES)}")
+        return cls(
+            rounds=options.rounds,
+            samples=options.samples,
+            only=options.only,
+            rate_mbit=options.rate_mbit,
+            rtt_ms=options.rtt_ms,
+            seconds=options.seconds,
+        )
+
+    def make(self, folder: Path) -> dict[str, Any]:
+        """Shards (also as MDS where Streaming is installed) and images; single objects are made up by the server."""
+        sizes: dict[str, Any] = {"sample_bytes": SAMPLE_BYTES, "objects": OBJECTS["objects"]}
+        if {"shards", "cql", "cql_near"} & set(self.measured):
+            sizes["shards"] = write_shards(folder / "shards", self.samples)
+        if "decoded" in self.measured:
+            sizes["images"] = write_images(folder / "images")
+        return sizes
+
+    def settings(self, folder: Path) -> dict[str, Any]:
+        return {
+            "rate_mbit": self.rate_mbit,
+            "rtt_ms": self.rtt_ms,
+            "seconds": self.seconds,
+            "batch_size": BATCH_SIZE,
+            "path_manifests": str(folder / "manifests"),
+        }
+
+    def run(self, progress: Callable[[str], None]) -> dict[str, Any]:
+        allow_connections()
+        programs = build(progress)
+        if self.cassandra is None:
+            for case in ("cql", "cql_near"):
+                if case in self.measured:
+                    self.measured.remove(case)
+                    self._skip(progress, case, "FOREBAY_TEST_CASSANDRA is not set")
+        with tempfile.TemporaryDirectory(prefix="forebay-bench-") as root:
+            folder = Path(root)
+            progress(f"wan: making data for {', '.join(self.measured)}")
+            sizes, settings = self.make(folder), self.settings(folder)
+            rounds: list[dict[str, Any]] = []
+            for name in self.measured:
+                rounds.extend(self._case(name, programs, folder, settings, sizes, progress))
+        results = summarise(rounds)
+        medians = {s: {k: v["median"] for k, v in figures.items()} for s, figures in results.items()}
+        return {
+            "bench": self.name,
+            "conditions": {
+                "machine": machine(),
+                "versions": versions(self.packages),
+                "sizes": sizes,
+                "settings": {key: value for key, value in settings.items() if not key.startswith("path")},
+                "skipped": self.skipped,
+            },
+            "rounds": rounds,
+            "results": results,
+            "bars": self.bars(medians),
+        }
+
+    def _skip(self, progress: Callable[[str], None], what: str, why: str) -> None:
+        self.skipped[what] = why
+        progress(f"wan: skipped {what}: {why}")
+
+    def _case(
+        self,
+        name: str,
+        programs: Path,
+        folder: Path,
+        settings: dict[str, Any],
+        sizes: dict[str, Any],
+        progress: Callable[[str], None],
+    ) -> Iterator[dict[str, Any]]:
+        case = CASES[name]
+        clients = []
+        for client in case.clients:
+            missing = [m for m in NEEDS.get(client, ()) if importlib.util.find_spec(m) is None]
+            if missing:
+                self._skip(progress, f"{name}/{client}", f"`{missing[0]}` is not installed")
+            else:
+                clients.append(client)
+        with ExitStack() as stack:
+            target = self._target(stack, name, programs, folder, settings)
+            line = None
+            if case.far:
+                wan = {"rtt_ms": self.rtt_ms, "rate_mbit": self.rate_mbit, "stall_share": case.stall_share}
+                line = stack.enter_context(Line(programs, target, **wan))
+            # One unmeasured turn builds manifests and warms every client's own caches.
+            for number in range(-1, self.rounds):
+                for client in clients if number % 2 == 0 else clients[::-1]:
+                    near = line is None or client.endswith("_near")
+                    host = target if line is None or near else f"127.0.0.1:{line.port}"
+                    told = told_to_client(name, settings, sizes, host)
+                    told["seconds"] = min(2.0, self.seconds) if number < 0 else self.seconds
+                    try:
+                        seen = read(client.removesuffix("_near"), told)
+                    except UnavailableBenchError as fault:
+                        if client.startswith("forebay"):
+                            raise UnavailableBenchError(f"measure `{name}/{client}`: {fault}") from fault
+                        if f"{name}/{client}" not in self.skipped:
+                            self._skip(progress, f"{name}/{client}", str(fault))
+                        continue
+                    figures = figures_of(seen, None if near else line)
+                    warmup: dict[str, Any] = {"warmup": True} if number < 0 else {}
+                    shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
+                    progress(f"wan: round {number} {name}/{client}: {shown}")
+                    yield {"round": number, "subject": f"{name}/{client}", **warmup, **figures}
+
+    def _target(
+        self, stack: ExitStack, name: str, programs: Path, folder: Path, settings: dict[str, Any]
+    ) -> str:
+        """Starts the server of a case; returns its host and port."""
+        if name.startswith("cql"):
+            assert self.cassandra is not None
+            ingest(self.cassandra, folder, CASES[name].settings)
+            return self.cassandra
+        flags: list[object] = ["--objects", OBJECTS["objects"], "--bytes", SAMPLE_BYTES]
+        if name == "shards":
+            flags = ["--dir", folder / "shards"]
+        elif name == "decoded":
+            flags = ["--dir", folder / "images", "--objects", OBJECTS["objects"]]
+        server = stack.enter_context(Program(programs / "forebay-objects", flags))
+        return f"127.0.0.1:{server.port}"
+
+    def bars(self, medians: dict[str, Figures]) -> list[dict[str, Any]]:
+        bars = []
+        mine = {name: medians.get(f"{name}/forebay") for name in CASES}
+        for name in ("objects", "shards"):
+            if figures := mine[name]:
+                bars += [
+                    bar(f"{name}: share of the link", figures["link_share"] * 100, ">= 95", "%"),
+                    bar(f"{name}: until 90 % of the link", figures["full_after_seconds"], "<= 3", "s"),
+                    bar(
+                        f"{name}: memory against 3 x bandwidth x delay + batches",
+                        figures["memory_growth_bytes"] / self.memory_allowed(),
+                        "<= 1.0",
+                        "x",
+                    ),
+                ]
+        if figures := mine["stalls"]:
+            bars.append(bar("stalls: share of the link", figures["link_share"] * 100, ">= 85", "%"))
+        near = medians.get("decoded/forebay_near")
+        if (figures := mine["decoded"]) and near:
+            slower = min(self.rate_mbit * 125_000, near["payload_bytes_per_second"])
+            share = figures["payload_bytes_per_second"] / slower
+            bars.append(bar("decoded: share of the slower of link and CPU", share * 100, ">= 95", "%"))
+        if figures := mine["cql"]:
+            bars.append(bar("cql: share of the link", figures["link_share"] * 100, ">= 95", "%"))
+        for name in ("near", "cql_near"):
+            if figures := mine[name]:
+                cost = figures["cpu_seconds_per_gigabyte"]
+                bars.append(bar(f"{name}: client CPU", cost, "<= 0.8", "s/GB"))
+        return bars
+
+    def memory_allowed(self) -> float:
+        """Three times bandwidth x delay, and the batches that are ready or in use."""
+        on_the_way = self.rate_mbit * 125_000 * self.rtt_ms / 1000
+        return 3 * on_the_way + READY_BATCHES * BATCH_SIZE * SAMPLE_BYTES
+
+
+def told_to_client(name: str, settings: dict[str, Any], sizes: dict[str, Any], host: str) -> dict[str, Any]:
+    """The settings of one client: what to read from which host."""
+    told = {**settings, **CASES[name].settings, "host": host, "sample_bytes": SAMPLE_BYTES}
+    if name == "shards":
+        told["spec"] = f"http://{host}/train-{{000..{SHARDS - 1:03}}}.tar"
+    elif name.startswith("cql"):
+        told["spec"] = f"cassandra://{host}/{told['keyspace']}/{told['table']}"
+    else:
+        told["spec"] = "s3://bucket/"
+        told["storage_options"] = {"endpoint": f"http://{host}", "anonymous": "true"}
+    if name == "decoded":
+        told["sample_bytes"] = sizes["images"]["mean_bytes"]
+    return told
+
+
+def read(client: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Runs one client in a process of its own; what it printed last is its figures."""
+    command = [sys.executable, "-m", "forebay.bench._wan_clients", client, json.dumps(settings)]
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "NO_PROXY": "*"}
+    limit = settings["seconds"] + 300
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired as fault:
+        raise UnavailableBenchError(f"read `{settings['spec']}`: not done after {limit:.0f} s") from fault
+    if done.returncode != 0:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or ["no message"]
+        raise UnavailableBenchError(
+            f"read `{settings['spec']}` with `{client}`: it ended with code {done.returncode}: {last[0]}"
+        )
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if "error" in figures:
+        why = str(figures["error"])
+        if client == "forebay" and why.startswith("UnsupportedError"):
+            why += " (this build of forebay does not read from there)"
+        raise UnavailableBenchError(f"read `{settings['spec']}` with `{client}`: {why}")
+    if not figures["payload_bytes"]:
+        raise UnavailableBenchError(f"read `{settings['spec']}` with `{client}`: nothing came")
+    return figures
+
+
+def figures_of(seen: dict[str, Any], line: Line | None) -> Figures:
+    """What a client saw, as figures; the steady part begins 3 s after the first payload, or after 3 tenths."""
+    marks: list[tuple[float, int]] = seen["marks"]
+    begin = marks[0][0] + min(3.0, 0.3 * (seen["seconds"] - marks[0][0]))
+    steady = [mark for mark in marks if mark[0] >= begin]
+    if len(steady) < 2:
+        steady = [(0.0, 0), marks[-1]]
+    (since, before), (until, carried) = steady[0], steady[-1]
+    rate = (carried - before) / max(until - since, 1e-9)
+    figures = {
+        "payload_bytes_per_second": rate,
+        "cpu_seconds_per_gigabyte": seen["cpu_seconds"] / seen["payload_bytes"] * 1e9,
+        "cpu_seconds_per_1000": seen["cpu_seconds"] / seen["samples"] * 1000,
+        "memory_growth_bytes": float(seen["memory_growth_bytes"]),
+        "open_seconds": seen["open_seconds"],
+        "first_payload_seconds": marks[0][0],
+    }
+    if line is not None:
+        began = seen["began_unix_seconds"]
+        figures["link_share"] = rate / line.bytes_per_second
+        figures["full_after_seconds"] = line.seconds_until_full(began, began + seen["seconds"])
+    return figures
+
+
+def write_shards(folder: Path, samples: int) -> dict[str, Any]:
+    """16 tar shards of noise, and the same samples as MDS shards where Streaming is installed."""
+    folder.mkdir()
+    each, rng = max(1, samples // SHARDS), np.random.default_rng(0)
+    payloads = [rng.bytes(SAMPLE_BYTES) for _ in range(64)]
+    for shard in range(SHARDS):
+        with tarfile.open(folder / f"train-{shard:03}.tar", "w") as archive:
+            for n in range(shard * each, (shard + 1) * each):
+                about = tarfile.TarInfo(f"{n:06}.bin")
+                about.size = SAMPLE_BYTES
+                archive.addfile(about, io.BytesIO(payloads[n % len(payloads)]))
+    try:
+        from streaming import MDSWriter
+    except ImportError:  # Not installed, or not wholly; its client will say so.
+        MDSWriter = None
+    if MDSWriter is not None:
+        size = each * SAMPLE_BYTES
+        with MDSWriter(out=str(folder / "mds"), columns={"bin": "bytes"}, size_limit=size) as out:
+            for n in range(SHARDS * each):
+                out.write({"bin": payloads[n % len(payloads)]})
+    return {"shards": SHARDS, "samples": SHARDS * each, "payload_bytes": SHARDS * each * SAMPLE_BYTES}
+
+
+def write_images(folder: Path) -> dict[str, Any]:
+    """Photograph-like JPEGs; the server hands them out again and again under many keys."""
+    folder.mkdir()
+    sizes = []
+    for seed in range(_made.DISTINCT):
+        picture = _made._jpeg(seed)
+        (folder / f"{seed:02}.jpg").write_bytes(picture)
+        sizes.append(len(picture))
+    return {"distinct_images": len(sizes), "mean_bytes": sum(sizes) // len(sizes)}
+
+
+def ingest(cassandra: str, folder: Path, table: dict[str, Any]) -> None:
+    """Writes the shards' samples into Cassandra; a second time finds them there."""
+    to = f"cassandra://{cassandra}/{table['keyspace']}/{table['table']}"
+    command = [
+        sys.executable,
+        "-m",
+        "forebay",
+        "ingest",
+        str(folder / "shards/train-000.tar"),
+        to,
+        "--create",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        last = [line for line in done.stderr.splitlines() if line.strip()][:1] or ["no message"]
+        raise UnavailableBenchError(
+            f"write `{to}`: `forebay ingest` ended with code {done.returncode}: {last[0]}"
+        )
