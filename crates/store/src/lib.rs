@@ -5,6 +5,8 @@
 //! [`gunzip`]) pass one public suite, [`conformance`]. Stores know keys, ranges and bytes; what a sample is, they
 //! never learn. Why it is so is in `docs/design/store.md` and `docs/design/local-reads.md`.
 
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
 pub mod conformance;
 pub mod counting;
 mod fault;
@@ -21,6 +23,8 @@ pub mod remote;
 pub mod retry;
 pub mod throttle;
 
+#[cfg(feature = "cassandra")]
+pub use cassandra::CassandraStore;
 pub use counting::CountingStore;
 pub use flaky::FlakyStore;
 pub use gunzip::{GunzipOptions, GunzipStore};

@@ -47,8 +47,12 @@ pub fn address(url: &str) -> Result<Option<Address>> {
 
 /// Opens the store that is the root of an [`Address`]. Nothing is sent before the first request.
 pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
-    let _ = options;
     let scheme = root.split("://").next().unwrap_or_default();
+    #[cfg(feature = "cassandra")]
+    if scheme == "cassandra" {
+        return Ok(Arc::new(crate::CassandraStore::open(root, options)?));
+    }
+    let _ = options;
     Err(Error::unsupported(format!("open `{root}`: stores of scheme `{scheme}://` are not built in")))
 }
 
