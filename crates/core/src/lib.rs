@@ -22,6 +22,7 @@ pub mod request;
 pub mod rng;
 pub mod size;
 pub mod spec;
+pub mod split;
 pub mod tensor;
 pub mod window;
 

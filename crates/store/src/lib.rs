@@ -5,12 +5,11 @@
 //! [`gunzip`]) pass one public suite, [`conformance`]. Stores know keys, ranges and bytes; what a sample is, they
 //! never learn. Why it is so is in `docs/design/store.md` and `docs/design/local-reads.md`.
 
-<<<<<<< HEAD
 pub mod aistore;
-=======
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
 #[cfg(feature = "cloud")]
 pub mod cloud;
->>>>>>> 94168eca1b1498841e270c3387a3b74ee395e8cc
 pub mod conformance;
 pub mod counting;
 mod fault;
@@ -28,6 +27,8 @@ pub mod retry;
 pub mod throttle;
 
 pub use aistore::AisStore;
+#[cfg(feature = "cassandra")]
+pub use cassandra::CassandraStore;
 pub use counting::CountingStore;
 pub use flaky::FlakyStore;
 pub use gunzip::{GunzipOptions, GunzipStore};

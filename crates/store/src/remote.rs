@@ -71,6 +71,8 @@ pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         "gs" => return Ok(Arc::new(crate::cloud::gcs::open(root, options)?)),
         #[cfg(feature = "azure")]
         "az" => return Ok(Arc::new(crate::cloud::azure::open(root, options)?)),
+        #[cfg(feature = "cassandra")]
+        "cassandra" => return Ok(Arc::new(crate::CassandraStore::open(root, options)?)),
         _ => {}
     }
     Err(Error::unsupported(format!("open `{root}`: stores of scheme `{scheme}://` are not built in")))
