@@ -3,7 +3,7 @@
 use super::{Inner, MOST_LIST_BYTES, refusal};
 use crate::http::client::{HttpRequest, Method, Redirects};
 use crate::http::exchange::Limits;
-use crate::http::fetch::Tag;
+use crate::http::tag::Tag;
 use crate::http::{HttpClient, uri};
 use crate::{ObjectMeta, key};
 use bytes::{Bytes, BytesMut};

@@ -12,8 +12,9 @@ mod tar;
 
 use crate::http::client::{HttpRequest, Method, Redirects};
 use crate::http::exchange::Limits;
-use crate::http::fetch::{Fetch, MOST_BODY_BYTES, Tag};
+use crate::http::fetch::{Fetch, MOST_BODY_BYTES};
 use crate::http::store::{WAITING_BODY_BYTES, first_of};
+use crate::http::tag::Tag;
 use crate::http::{HttpClient, HttpOptions, ProcessClient, options, parts, tls, uri};
 use crate::net::Net;
 use crate::{ByteRange, ObjectMeta, ObjectRead, Store, StoreOptions, fault, key};

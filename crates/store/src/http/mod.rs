@@ -14,9 +14,11 @@ pub mod head;
 mod message;
 pub mod options;
 pub(crate) mod parts;
+mod place;
 mod process;
 pub mod status;
 pub(crate) mod store;
+pub(crate) mod tag;
 pub mod tls;
 pub mod uri;
 
