@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
+#[path = "http/tar.rs"]
+mod tar;
+
 use bytes::Bytes;
 use forebay_core::ErrorKind;
 use forebay_store::http::{HttpClient, HttpOptions, HttpRequest, Method};
@@ -59,7 +62,7 @@ async fn p016_a_member_of_an_archive_equals_its_slice() {
     let (one, two) = (pattern(3000), Bytes::from_static(b"second"));
     let mut archive = Vec::new();
     for (name, bytes) in [("sub/1.bin", &one), ("sub/2.txt", &two)] {
-        archive.extend(record(name, bytes));
+        archive.extend(tar::record(name, bytes));
     }
     archive.extend([0; 1024]);
     store.write("dir/shard.tar", archive.into()).await.unwrap();
@@ -119,23 +122,4 @@ async fn listings_go_on_behind_a_key_and_over_pages() {
     assert_eq!(all, keys);
     let rest: Vec<String> = store.list_after("p/", "p/01049").map(|meta| meta.unwrap().key).collect().await;
     assert_eq!(rest, keys[1050..]);
-}
-
-/// One file of a tar archive.
-fn record(name: &str, bytes: &[u8]) -> Vec<u8> {
-    let mut header = vec![0; 512];
-    header[..name.len()].copy_from_slice(name.as_bytes());
-    header[100..108].copy_from_slice(b"0000644\0");
-    header[108..116].copy_from_slice(b"0000000\0");
-    header[116..124].copy_from_slice(b"0000000\0");
-    header[124..136].copy_from_slice(format!("{:011o}\0", bytes.len()).as_bytes());
-    header[136..148].copy_from_slice(b"00000000000\0");
-    header[148..156].fill(b' ');
-    header[156] = b'0';
-    header[257..265].copy_from_slice(b"ustar\x0000");
-    let sum: usize = header.iter().map(|byte| usize::from(*byte)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    header.extend(bytes);
-    header.resize(header.len().next_multiple_of(512), 0);
-    header
 }

@@ -2,32 +2,34 @@
 //!
 //! The proxy answers with a redirect to the machine that holds the object, so every request is made twice and
 //! credentials go along. [`AisStore::read_member`] lets the server open an archive; `read_many` is GetBatch
-//! (`batch`), whose answer is an archive (`tar`).
+//! (`batch`), whose answer is an archive (`tar`); `list` reads pages of keys, `refusal` what the server says when it
+//! does not do as asked.
 
 mod batch;
+mod list;
+mod refusal;
 mod tar;
 
 use crate::http::client::{HttpRequest, Method, Redirects};
 use crate::http::exchange::Limits;
-use crate::http::fetch::{Fetch, MOST_BODY_BYTES, Tag};
+use crate::http::fetch::{Fetch, MOST_BODY_BYTES};
 use crate::http::store::{WAITING_BODY_BYTES, first_of};
-use crate::http::{Headers, HttpClient, HttpOptions, ProcessClient, options, parts, status, tls, uri};
+use crate::http::tag::Tag;
+use crate::http::{HttpClient, HttpOptions, ProcessClient, options, parts, tls, uri};
 use crate::net::Net;
 use crate::{ByteRange, ObjectMeta, ObjectRead, Store, StoreOptions, fault, key};
 use bytes::{Bytes, BytesMut};
-use forebay_core::{Error, ErrorKind, Result};
+use forebay_core::{Error, Result};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use serde::Deserialize;
-use serde_json::json;
+use list::Page;
+use refusal::refusal;
 use std::ops::Range;
 use std::sync::Arc;
 use url::Url;
 
 /// Option words of this store alone.
 const WORDS: &[&str] = &["endpoint", "token", "provider"];
-/// Keys of one page of a listing.
-const PAGE_KEYS: u32 = 1000;
 /// Of one page, and of other answers that are no objects.
 const MOST_LIST_BYTES: u64 = 64 << 20;
 /// Single reads at once, for what a batch did not bring.
@@ -136,10 +138,10 @@ impl AisStore {
     }
 
     fn pages<'a>(&'a self, prefix: &'a str, after: String) -> BoxStream<'a, Result<ObjectMeta>> {
-        if names_nothing(prefix) {
+        if list::names_nothing(prefix) {
             return stream::empty().boxed();
         }
-        let begin = Some(Page { start_after: after, ..Page::default() });
+        let begin = Some(Page::after(after));
         stream::try_unfold(begin, move |page| async move {
             let Some(page) = page else { return Ok(None) };
             let prefix = prefix.to_owned();
@@ -151,35 +153,6 @@ impl AisStore {
         .map_err(move |error: Error| fault::located(error, "list", &self.url(prefix), None))
         .boxed()
     }
-}
-
-/// Where a listing stands.
-#[derive(Debug, Default)]
-struct Page {
-    start_after: String,
-    token: String,
-    listing: String,
-}
-
-#[derive(Deserialize)]
-struct Listed {
-    #[serde(default)]
-    uuid: String,
-    #[serde(default)]
-    continuation_token: String,
-    #[serde(default)]
-    entries: Option<Vec<ListedObject>>,
-}
-
-#[derive(Deserialize)]
-struct ListedObject {
-    name: String,
-    #[serde(default)]
-    size: String,
-    #[serde(default)]
-    checksum: String,
-    #[serde(default)]
-    version: String,
 }
 
 impl Inner {
@@ -195,59 +168,6 @@ impl Inner {
 
     fn fetch<'a>(&'a self, client: &'a HttpClient, url: &'a Url) -> Fetch<'a> {
         Fetch { client, url, headers: &self.headers, redirects: Redirects::SamePath, refusal }
-    }
-
-    async fn page(
-        &self,
-        client: &HttpClient,
-        prefix: &str,
-        page: Page,
-    ) -> Result<(Vec<ObjectMeta>, Option<Page>)> {
-        let url = self.address(&format!("/v1/buckets/{}", uri::encode_value(&self.bucket)))?;
-        // A prefix that is also a directory's name would list that directory only: so whole directories are asked for
-        // and what does not fit is passed over. Buckets that stand for other stores know plain prefixes.
-        let directory = prefix.rfind('/').map_or("", |at| &prefix[..=at]);
-        let asked_prefix = if self.provider == "ais" { directory } else { prefix };
-        let asked = json!({"action": "list", "value": {
-            "prefix": asked_prefix, "pagesize": PAGE_KEYS, "props": "name,size,checksum,version", "flags": "0",
-            "uuid": page.listing, "continuation_token": page.token, "start_after": page.start_after,
-        }});
-        let mut headers = self.headers.clone();
-        headers.extend(["content-type", "accept"].map(|name| (name, "application/json".to_owned())));
-        let body = Bytes::from(asked.to_string());
-        let request = HttpRequest { method: Method::Get, url: &url, headers: &headers, body, expect: 0 };
-        let limits = Limits { part: 0, whole: MOST_LIST_BYTES };
-        let answer = client.follow(&request, limits, BytesMut::new(), Redirects::Cluster).await?;
-        if answer.status != 200 {
-            return Err(refusal(answer.status, &answer.headers, &answer.body));
-        }
-        if let Some(cut) = answer.cut {
-            return Err(cut);
-        }
-        let senseless = |why: String| Error::corrupt(format!("the answer makes no sense: {why}"));
-        let listed: Listed =
-            serde_json::from_slice(&answer.body).map_err(|error| senseless(error.to_string()))?;
-        let (mut found, mut passed) = (Vec::new(), false);
-        for object in listed.entries.unwrap_or_default() {
-            // Keys come in order: nothing fits behind the first that is too far.
-            passed |= object.name.as_str() > prefix && !object.name.starts_with(prefix);
-            if key::check(&object.name).is_err() || !object.name.starts_with(prefix) {
-                continue;
-            }
-            let size = if object.size.is_empty() { Ok(0) } else { object.size.parse() };
-            let size = size.map_err(|_| senseless(format!("size `{}`", object.size.escape_debug())))?;
-            let tag = (!object.checksum.is_empty()).then(|| Tag::checked(&object.checksum, &object.version));
-            found.push(ObjectMeta { key: object.name, size, stamp: Tag::stamp(tag.as_ref()) });
-        }
-        if passed || listed.continuation_token.is_empty() {
-            return Ok((found, None));
-        }
-        if listed.continuation_token == page.token {
-            return Err(senseless("the listing does not go on".to_owned()));
-        }
-        let next =
-            Page { start_after: String::new(), token: listed.continuation_token, listing: listed.uuid };
-        Ok((found, Some(next)))
     }
 
     async fn put(&self, client: &HttpClient, url: &Url, bytes: Bytes) -> Result<()> {
@@ -365,42 +285,6 @@ impl Store for AisStore {
     }
 }
 
-/// Whether no key can begin so, and asking would only be refused.
-fn names_nothing(prefix: &str) -> bool {
-    let mut parts: Vec<&str> = prefix.split('/').collect();
-    parts.pop();
-    prefix.contains('\0') || parts.iter().any(|part| matches!(*part, "" | "." | ".."))
-}
-
-#[derive(Deserialize)]
-struct Refused {
-    #[serde(default)]
-    tcode: String,
-    #[serde(default)]
-    message: String,
-}
-
-/// The error of an answer that is no success: the server says more in JSON, in the body or, to HEAD, in a header.
-fn refusal(status: u16, headers: &Headers, body: &[u8]) -> Error {
-    let plain = status::error(status, headers, body);
-    let said = headers.get("hdr-error").map_or(body, str::as_bytes);
-    let Ok(refused) = serde_json::from_slice::<Refused>(said) else { return plain };
-    // A name that is a directory there has no object either, and the server calls that its own failure.
-    let missing = matches!(refused.tcode.as_str(), "ErrLmetaNotFound" | "ErrNotFound" | "ErrObjNotFound");
-    let kind = if missing { ErrorKind::NotFound } else { plain.kind() };
-    let words: String = refused.message.chars().filter(|c| !c.is_control()).take(200).collect();
-    let why = if words.is_empty() { String::new() } else { format!(": {words}") };
-    let mut error =
-        Error::new(kind, format!("{}{why}", if missing { "no such object" } else { plain.message() }));
-    if let Some(hint) = plain.hint() {
-        error = error.with_hint(hint);
-    }
-    match plain.throttled() {
-        Some(pause) => error.with_throttle(pause),
-        None => error,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,24 +301,5 @@ mod tests {
         assert_eq!(url.as_str(), "http://host:51080/v1/objects/b/a%20b%3F/c?provider=ais&archpath=x");
         assert_eq!(store.url("a"), "ais://b/a");
         assert!(AisStore::open("ais://b", &words(&[("endpoint", "http://h"), ("tokens", "t")])).is_err());
-    }
-
-    #[test]
-    fn a_directory_is_no_object_and_the_server_is_quoted() {
-        let body = br#"{"tcode":"ErrLmetaNotFound","message":"ais://b/d, err: no data","status":500}"#;
-        let error = refusal(500, &Headers::default(), body);
-        assert!(error.kind() == ErrorKind::NotFound && error.message().contains("no data"));
-        let error = refusal(503, &Headers::default(), br#"{"message":"busy"}"#);
-        assert!(error.throttled().is_some() && error.message().ends_with(": busy"));
-    }
-
-    #[test]
-    fn prefixes_that_no_key_has_are_not_asked_for() {
-        for nothing in ["/", "../", "a/../", "./", "a//"] {
-            assert!(names_nothing(nothing), "{nothing}");
-        }
-        for something in ["", "a", "a/", "..", "...", "a/."] {
-            assert!(!names_nothing(something), "{something}");
-        }
     }
 }

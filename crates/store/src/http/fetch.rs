@@ -6,14 +6,14 @@
 use super::client::{HttpClient, HttpRequest, Method, Received, Redirects};
 use super::exchange::Limits;
 use super::head::Headers;
+use super::place::{Misplaced, Place, placed};
 #[cfg(doc)]
 use super::status;
+use super::tag::Tag;
 use crate::ByteRange;
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, ErrorKind, Result};
-use std::ops::Range;
 use url::Url;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// No body is larger, whatever was asked for.
 pub(crate) const MOST_BODY_BYTES: u64 = 16 << 30;
@@ -43,38 +43,6 @@ pub(crate) struct Fetched {
     /// Size of the whole object, when the server told it.
     pub(crate) total: Option<u64>,
     pub(crate) tag: Option<Tag>,
-}
-
-/// What tells one version of an object from another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tag {
-    text: String,
-    /// Whether the server can be asked for the rest of exactly this version.
-    can_ask: bool,
-}
-
-impl Tag {
-    pub(crate) fn of(headers: &Headers) -> Option<Self> {
-        if let Some(checksum) = headers.get("ais-checksum-value") {
-            return Some(Self::checked(checksum, headers.get("ais-version").unwrap_or_default()));
-        }
-        let etag = headers.get("etag").filter(|etag| !etag.is_empty());
-        let (text, can_ask) = match etag {
-            Some(etag) => (etag, !etag.starts_with("W/")),
-            None => (headers.get("last-modified")?, true),
-        };
-        Some(Self { text: text.to_owned(), can_ask })
-    }
-
-    /// Of an object whose checksum and version the server tells.
-    pub(crate) fn checked(checksum: &str, version: &str) -> Self {
-        Self { text: format!("{checksum}/{version}"), can_ask: false }
-    }
-
-    /// As a number that is never 0, which means that there is no tag.
-    pub(crate) fn stamp(tag: Option<&Self>) -> u64 {
-        tag.map_or(0, |tag| xxh3_64(tag.text.as_bytes()).max(1))
-    }
 }
 
 impl Fetch<'_> {
@@ -246,45 +214,6 @@ impl Fetch<'_> {
             }
         }
     }
-}
-
-/// Where the bytes of an answer lie in the object.
-#[derive(Debug)]
-struct Place {
-    range: Range<u64>,
-    total: Option<u64>,
-}
-
-enum Misplaced {
-    /// The object is smaller than the range: so many bytes.
-    Outside(u64),
-    Corrupt(String),
-}
-
-/// Compares `Content-Range` with what was asked for.
-fn placed(asked: ByteRange, headers: &Headers) -> Result<Place, Misplaced> {
-    let found = headers.content_range();
-    let Some((range, total)) = found.and_then(|place| Some((place.range?, place.total))) else {
-        return Err(Misplaced::Corrupt("the answer does not say which bytes it holds".to_owned()));
-    };
-    if let Some(total) = total {
-        match asked.resolve(total) {
-            Ok(wanted) if wanted == range => return Ok(Place { range, total: Some(total) }),
-            Err(_) => return Err(Misplaced::Outside(total)),
-            Ok(_) => {}
-        }
-    } else {
-        let fits = match asked {
-            ByteRange::Bounded { start, end } => range == (start..end),
-            ByteRange::From(start) => range.start == start,
-            ByteRange::Last(length) => range.end - range.start == length,
-            ByteRange::Full => false,
-        };
-        if fits {
-            return Ok(Place { range, total });
-        }
-    }
-    Err(Misplaced::Corrupt(format!("other bytes came than were asked for: {}..{}", range.start, range.end)))
 }
 
 fn encoded(headers: &Headers) -> Result<()> {

@@ -11,20 +11,20 @@ mod connection;
 pub(crate) mod exchange;
 pub(crate) mod fetch;
 pub mod head;
+mod message;
 pub mod options;
 pub(crate) mod parts;
+mod place;
 mod process;
 pub mod status;
 pub(crate) mod store;
+pub(crate) mod tag;
 pub mod tls;
 pub mod uri;
 
-#[cfg(feature = "s3")]
-pub(crate) use client::Received;
-pub use client::{HttpAnswer, HttpClient, HttpRequest, Method};
-#[cfg(feature = "s3")]
-pub(crate) use exchange::Limits;
+pub use client::HttpClient;
 pub use head::Headers;
+pub use message::{HttpAnswer, HttpRequest, Method};
 pub use options::HttpOptions;
 pub use process::ProcessClient;
 pub use store::HttpStore;

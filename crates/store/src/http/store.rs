@@ -2,9 +2,10 @@
 
 use super::client::{HttpRequest, Method, Redirects};
 use super::exchange::Limits;
-use super::fetch::{Fetch, Tag};
+use super::fetch::Fetch;
 use super::options::{self, HttpOptions};
 use super::process::ProcessClient;
+use super::tag::Tag;
 use super::{parts, status, tls, uri};
 use crate::net::Net;
 use crate::{ByteRange, ObjectMeta, Store, StoreOptions, fault, key};

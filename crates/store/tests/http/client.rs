@@ -153,8 +153,10 @@ async fn a_host_that_does_not_exist_is_named() {
     let error = store(&format!("http://{host}")).read("a", ByteRange::Full).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains(&host), "{error:?}");
-    // Nobody listens where a listener has just been.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Bound, so that nobody else takes the port, but nobody listens.
+    let deaf = tokio::net::TcpSocket::new_v4().unwrap();
+    deaf.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = deaf.local_addr().unwrap().port();
     let error = store(&format!("http://127.0.0.1:{port}")).read("a", ByteRange::Full).await.unwrap_err();
     assert!(error.kind() == ErrorKind::Unavailable && error.message().contains(&port.to_string()));
 }

@@ -1,9 +1,11 @@
 //! The HTTP client and store against servers that behave, misbehave and lie.
 #![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
+mod batch;
 mod client;
 mod reads;
 mod server;
+mod tar;
 mod tls;
 
 use forebay_store::{HttpStore, StoreOptions};

@@ -64,7 +64,8 @@ impl Certificates {
         let (certificate, key) = &self.server;
         let config = builder.with_single_cert(vec![certificate.clone()], key.clone_key()).unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Server::start_with(Some(acceptor), |request| ranged(request, &[7; 300_000], "ETag: \"1\"\r\n")).await
+        Server::start_with(Some(acceptor), |request| ranged(request, &vec![7; 300_000], "ETag: \"1\"\r\n"))
+            .await
     }
 }
 

@@ -105,3 +105,18 @@ async fn a_connection_with_bytes_nobody_asked_for_is_not_used_again() {
     let done = run(&get(&url), refusal, false).await.1.unwrap();
     assert!(done.cut.is_none() && !done.reusable);
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_answer_makes_it_panic_or_give_more_than_asked(
+        noise in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+        start in 0usize..4,
+    ) {
+        let starts = ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"];
+        let answer = [starts[start].as_bytes(), &noise].concat();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let url = Url::parse("http://host/").unwrap();
+        let (_, _, body) = runtime.block_on(run(&get(&url), &answer, true));
+        proptest::prop_assert!(body.len() <= 100);
+    }
+}
