@@ -1,10 +1,11 @@
 //! Bytes in: a [`Store`] holds objects by key.
 //!
 //! The trait is small on purpose: describe, read ranges, list, write whole objects. Real stores ([`memory`],
-//! [`local`]) and adapters that wrap any store ([`retry`], [`limit`], [`throttle`], [`flaky`], [`counting`],
+//! [`local`], [`http`], [`aistore`]) and adapters that wrap any store ([`retry`], [`limit`], [`throttle`], [`flaky`], [`counting`],
 //! [`gunzip`]) pass one public suite, [`conformance`]. Stores know keys, ranges and bytes; what a sample is, they
 //! never learn. Why it is so is in `docs/design/store.md` and `docs/design/local-reads.md`.
 
+pub mod aistore;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 pub mod conformance;
@@ -23,9 +24,11 @@ pub mod remote;
 pub mod retry;
 pub mod throttle;
 
+pub use aistore::AisStore;
 pub use counting::CountingStore;
 pub use flaky::FlakyStore;
 pub use gunzip::{GunzipOptions, GunzipStore};
+pub use http::HttpStore;
 pub use limit::LimitStore;
 pub use local::LocalStore;
 pub use memory::MemoryStore;

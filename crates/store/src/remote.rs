@@ -2,7 +2,7 @@
 //!
 //! Opening connects to nothing: the first request does. What a scheme's options mean lives with its store.
 
-use crate::Store;
+use crate::{AisStore, HttpStore, Store, http};
 use forebay_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,11 @@ pub fn address(url: &str) -> Result<Option<Address>> {
             if root.is_empty() {
                 return Err(Error::invalid_config(format!("open `{url}`: the URL names no host or bucket")));
             }
-            Ok(Some(Address { root: format!("{scheme}://{root}"), key: key.to_owned() }))
+            let root = format!("{scheme}://{root}");
+            if matches!(scheme.as_str(), "http" | "https") {
+                return web_address(root, key).map(Some);
+            }
+            Ok(Some(Address { root, key: key.to_owned() }))
         }
         "cassandra" => {
             let mut parts = rest.splitn(4, '/');
@@ -45,10 +49,22 @@ pub fn address(url: &str) -> Result<Option<Address>> {
     }
 }
 
+/// Paths on the web are percent-encoded, and a query belongs to every request: it is how addresses are signed.
+fn web_address(root: String, path: &str) -> Result<Address> {
+    let path = path.split('#').next().unwrap_or_default();
+    let (path, root) = match path.split_once('?') {
+        Some((path, query)) => (path, format!("{root}?{query}")),
+        None => (path, root),
+    };
+    Ok(Address { root, key: http::uri::decode(path)? })
+}
+
 /// Opens the store that is the root of an [`Address`]. Nothing is sent before the first request.
 pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
     let scheme = root.split("://").next().unwrap_or_default();
     match scheme {
+        "http" | "https" => return Ok(Arc::new(HttpStore::open(root, options)?)),
+        "ais" => return Ok(Arc::new(AisStore::open(root, options)?)),
         #[cfg(feature = "s3")]
         "s3" | "s3a" => return Ok(Arc::new(crate::cloud::s3::S3Store::open(root, options)?)),
         #[cfg(feature = "gcs")]
@@ -57,7 +73,6 @@ pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         "az" => return Ok(Arc::new(crate::cloud::azure::open(root, options)?)),
         _ => {}
     }
-    let _ = options;
     Err(Error::unsupported(format!("open `{root}`: stores of scheme `{scheme}://` are not built in")))
 }
 
@@ -72,6 +87,7 @@ mod tests {
         assert_eq!(split("s3://bucket/a/b.tar"), is("s3://bucket", "a/b.tar"));
         assert_eq!(split("S3://bucket"), is("s3://bucket", ""));
         assert_eq!(split("http://host:80/a/"), is("http://host:80", "a/"));
+        assert_eq!(split("http://host/a%20b?sig=1#x"), is("http://host?sig=1", "a b"));
         assert_eq!(split("cassandra://a,b:9/space/table"), is("cassandra://a,b:9/space/table", ""));
         assert_eq!((split("/a/b"), split("file:///a"), split("a.tar")), (None, None, None));
         assert!(address("s3:///key").is_err() && address("cassandra://host/space").is_err());

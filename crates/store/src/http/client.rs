@@ -113,6 +113,9 @@ pub(crate) enum Redirects {
     Anyone,
     /// Machines of one cluster, which share credentials.
     Cluster,
+    /// As `Cluster`, and the path stays ours: names in `Location` may be damaged by characters that headers cannot
+    /// hold.
+    SamePath,
 }
 
 /// A pool of connections. Clones share it.
@@ -192,14 +195,17 @@ impl HttpClient {
             let reads = matches!(request.method, Method::Get | Method::Head);
             let follows = match received.status {
                 307 | 308 => true,
-                301 => redirects == Redirects::Cluster || reads,
+                301 => redirects != Redirects::Anyone || reads,
                 302 | 303 => reads,
                 _ => false,
             };
             let location = received.headers.get("location").filter(|_| follows);
-            let Some(next) = location.map(|location| redirected(asked.url, location)).transpose()? else {
+            let Some(mut next) = location.map(|location| redirected(asked.url, location)).transpose()? else {
                 return Ok(received);
             };
+            if redirects == Redirects::SamePath {
+                next.set_path(request.url.path());
+            }
             // Once given up, credentials do not come back, even if the next redirect leads home.
             stripped |= redirects == Redirects::Anyone && next.origin() != asked.url.origin();
             let secret =

@@ -96,7 +96,8 @@ impl Fetch<'_> {
             status => return Err((self.refusal)(status, &got.headers, &got.body)),
         };
         let unknown = || Error::unsupported("the server does not say how large the object is");
-        Ok((size.ok_or_else(unknown)?, Tag::of(&got.headers)))
+        let tag = Tag::of(&got.headers).or_else(|| Tag::of(&head.headers));
+        Ok((size.ok_or_else(unknown)?, tag))
     }
 
     /// The bytes of `range`, all of them.

@@ -15,7 +15,7 @@ pub mod options;
 pub(crate) mod parts;
 mod process;
 pub mod status;
-mod store;
+pub(crate) mod store;
 pub mod tls;
 pub mod uri;
 
