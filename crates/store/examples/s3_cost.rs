@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use std::time::Instant;
 
 const BYTES: u64 = 115_000;
-const READS: u64 = 8_000;
+const READS: u64 = 4_000;
 
 fn main() -> Result<()> {
     let endpoint = std::env::var("FOREBAY_TEST_S3")
