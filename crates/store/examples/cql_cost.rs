@@ -56,7 +56,7 @@ fn id(row: u64) -> String {
 
 /// Bytes that do not compress, like those of a JPEG.
 fn payload(row: u64) -> Bytes {
-    (0..ROW_BYTES as u64 / 8 + 1)
+    (0..=ROW_BYTES as u64 / 8)
         .flat_map(|word| mix64(row << 20 | word).to_le_bytes())
         .take(ROW_BYTES)
         .collect()
