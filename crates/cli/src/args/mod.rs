@@ -5,6 +5,7 @@
 mod data;
 mod raw;
 mod resolved;
+mod table;
 
 pub(crate) use data::{Data, extensions};
 pub(crate) use raw::{
@@ -12,6 +13,7 @@ pub(crate) use raw::{
     ReferenceArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
+pub(crate) use table::{IngestArgs, IngestPlan, SplitArgs, SplitPlan};
 
 use crate::report::ColorChoice;
 use clap::{Parser, Subcommand};
@@ -74,6 +76,26 @@ pub(crate) enum Command {
   forebay pack images/train shards/ --prefix train --max-bytes 1GiB
   forebay pack images/ shards/ --labels labels.csv --shuffle --seed 7")]
     Pack(PackArgs),
+
+    /// Write a dataset into a table of Cassandra or ScyllaDB, a row for each sample.
+    ///
+    /// A sample's row has an id made from its key, so a second run goes on where the first ended: rows that are there
+    /// with the same size and label are left alone. What is known of each row (size, label, key) is written to the
+    /// table TABLE_metadata behind it. Reading such a table back needs no pass over its payloads.
+    #[command(after_help = "Examples:
+  forebay ingest images/train cassandra://10.0.0.1/imagenet/train --create --replication 3
+  forebay ingest 'shards/*.tar' cassandra://db/space/masks --data-field jpg --label-field mask.png \\
+      --to-option username=me --to-option password=...")]
+    Ingest(IngestArgs),
+
+    /// Cut a dataset into train, validation and test parts and write their keys to a file.
+    ///
+    /// Every sample is in one part. In every class each part has its share of that class rounded down or up. The cut
+    /// depends on dataset, ratios and seed only.
+    #[command(after_help = "Examples:
+  forebay split images/train --ratios 0.8,0.1,0.1 --output splits.json
+  forebay split 'shards/*.tar' --ratios 9,1 --names train,val --by cls --seed 7 --output splits.json")]
+    Split(SplitArgs),
 
     /// Make one batch again and print what is in it, with checksums that any machine can compare.
     #[command(after_help = "Examples:

@@ -8,10 +8,12 @@ mod config;
 mod demo;
 mod index;
 mod info;
+mod ingest;
 mod kept;
 mod pack;
 mod reference;
 mod show;
+mod split;
 mod verify;
 
 use crate::args::{Command, ConfigCommand, Data};
@@ -52,6 +54,8 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Verify(args) => verify::run(&args, context),
         Command::Index(args) => index::run(&args, context),
         Command::Pack(args) => pack::run(&args.resolve()?, context),
+        Command::Ingest(args) => ingest::run(&args.resolve()?, context),
+        Command::Split(args) => split::run(&args.resolve()?, context),
         Command::Show(args) => show::run(&args.resolve()?, context),
         Command::Demo(args) => demo::run(&args.resolve()?, context),
         Command::Config(args) => match args.command {

@@ -2,11 +2,12 @@
 //!
 //! [`open`] turns a spec (`data/train`, `shards/train-{000..146}.tar`, `a.fbm`) into a [`Dataset`]. The kinds have a
 //! file each: [`shards`](self) of tar members, a [`tree`](self) of class folders, a [`table`](self) of files with
-//! labels, [`synthetic`] bytes, a [`mix()`] of several. Finding what a spec means is `locate`, the cache of manifests is `kept`, checking
+//! labels, [`rows`](open_rows) of a table, [`synthetic`] bytes, a [`mix()`] of several. Finding what a spec means is `locate`, the cache of manifests is `kept`, checking
 //! every byte is [`verify`]. Fetching for a plan is not here: the engine reads locations from the manifest.
 
 mod dataset;
 mod decodable;
+pub mod ingest;
 mod inventory;
 mod kept;
 mod labels;
@@ -15,6 +16,7 @@ mod mix;
 mod open;
 mod options;
 mod reading;
+mod rows;
 mod shards;
 pub mod synthetic;
 mod table;
@@ -26,6 +28,7 @@ pub use decodable::decodable;
 pub use mix::mix;
 pub use open::{open, open_with_store};
 pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
+pub use rows::open_rows;
 pub use synthetic::{SyntheticPayload, SyntheticSpec, synthetic};
 
 /// Runs `work`, which blocks, on a thread of its own, so that the caller's executor goes on.

@@ -222,6 +222,11 @@ impl Opening<'_> {
                 let message = format!("open dataset `{}` as `mix`: it names stored files", self.url);
                 return Err(Error::invalid_config(message).with_hint("open each dataset and mix them"));
             }
+            SourceKind::Rows => {
+                let message = format!("open dataset `{}` as `rows`: it names stored files", self.url);
+                return Err(Error::invalid_config(message)
+                    .with_hint("write `cassandra://host[:port]/keyspace/table`"));
+            }
             SourceKind::Synthetic => {
                 let message = format!("open dataset `{}` as `synthetic`: it names stored files", self.url);
                 return Err(

@@ -17,6 +17,8 @@ pub enum SourceKind {
     Synthetic,
     /// Several datasets, mixed by weight.
     Mix,
+    /// Rows of a table.
+    Rows,
 }
 
 impl SourceKind {
@@ -28,12 +30,13 @@ impl SourceKind {
             Self::Table => "table",
             Self::Synthetic => "synthetic",
             Self::Mix => "mix",
+            Self::Rows => "rows",
         }
     }
 
     /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Tar, Self::Tree, Self::Table, Self::Synthetic, Self::Mix];
+        let all = [Self::Tar, Self::Tree, Self::Table, Self::Synthetic, Self::Mix, Self::Rows];
         all.into_iter().find(|kind| kind.name() == name)
     }
 }
