@@ -122,6 +122,10 @@ class WanBench(Bench):
                 if case in self.measured:
                     self.measured.remove(case)
                     self._skip(progress, case, "FOREBAY_TEST_CASSANDRA is not set")
+        if not self.measured:
+            raise UnavailableBenchError(
+                f"run bench `wan`: nothing is left to measure, skipped: {self.skipped}"
+            )
         with tempfile.TemporaryDirectory(prefix="forebay-bench-") as root:
             folder = Path(root)
             progress(f"wan: making data for {', '.join(self.measured)}")
