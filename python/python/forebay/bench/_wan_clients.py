@@ -7,6 +7,7 @@ process and its children. Imports are not counted; opening the dataset is timed 
 from __future__ import annotations
 
 import collections
+import importlib
 import itertools
 import json
 import os
@@ -214,6 +215,7 @@ CLIENTS = {
 }
 
 NEEDS = {
+    "forebay": ("forebay",),
     "urllib3_pool": ("urllib3",),
     "boto3_pool": ("boto3",),
     "s3torchconnector": ("s3torchconnector", "torch"),
@@ -259,6 +261,8 @@ def main() -> None:
 
 def measure(client: str, settings: Settings) -> dict[str, Any]:
     """Reads with one client for the time given."""
+    for module in NEEDS.get(client, ()):
+        importlib.import_module(module)
     opened = time.perf_counter()
     run = CLIENTS[client](settings)
     open_seconds = time.perf_counter() - opened

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -21,14 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
-from . import _made
 from ._harness import Bench, Figures, bar, machine, summarise, versions
 from ._wan_clients import NEEDS
+from ._wan_data import SAMPLE_BYTES, SHARDS, ingest, write_images, write_shards
 from ._wan_servers import Line, Program, UnavailableBenchError, allow_connections, build
 
-SAMPLE_BYTES, BATCH_SIZE, SHARDS, SHARD_SAMPLES = 115_000, 64, 16, 280
+BATCH_SIZE, SHARD_SAMPLES = 64, 280
 READY_BATCHES = 9
 """Batches that a loader keeps ready without being told, and the one in the hands of the consumer."""
 
@@ -126,6 +122,10 @@ class WanBench(Bench):
                 if case in self.measured:
                     self.measured.remove(case)
                     self._skip(progress, case, "FOREBAY_TEST_CASSANDRA is not set")
+        if not self.measured:
+            raise UnavailableBenchError(
+                f"run bench `wan`: nothing is left to measure, skipped: {self.skipped}"
+            )
         with tempfile.TemporaryDirectory(prefix="forebay-bench-") as root:
             folder = Path(root)
             progress(f"wan: making data for {', '.join(self.measured)}")
@@ -311,57 +311,3 @@ def figures_of(seen: dict[str, Any], line: Line | None) -> Figures:
         figures["link_share"] = rate / line.bytes_per_second
         figures["full_after_seconds"] = line.seconds_until_full(began, began + seen["seconds"])
     return figures
-
-
-def write_shards(folder: Path, samples: int) -> dict[str, Any]:
-    """16 tar shards of noise, and the same samples as MDS shards where Streaming is installed."""
-    folder.mkdir()
-    each, rng = max(1, samples // SHARDS), np.random.default_rng(0)
-    payloads = [rng.bytes(SAMPLE_BYTES) for _ in range(64)]
-    for shard in range(SHARDS):
-        with tarfile.open(folder / f"train-{shard:03}.tar", "w") as archive:
-            for n in range(shard * each, (shard + 1) * each):
-                about = tarfile.TarInfo(f"{n:06}.bin")
-                about.size = SAMPLE_BYTES
-                archive.addfile(about, io.BytesIO(payloads[n % len(payloads)]))
-    try:
-        from streaming import MDSWriter
-    except ImportError:  # Not installed, or not wholly; its client will say so.
-        MDSWriter = None
-    if MDSWriter is not None:
-        size = each * SAMPLE_BYTES
-        with MDSWriter(out=str(folder / "mds"), columns={"bin": "bytes"}, size_limit=size) as out:
-            for n in range(SHARDS * each):
-                out.write({"bin": payloads[n % len(payloads)]})
-    return {"shards": SHARDS, "samples": SHARDS * each, "payload_bytes": SHARDS * each * SAMPLE_BYTES}
-
-
-def write_images(folder: Path) -> dict[str, Any]:
-    """Photograph-like JPEGs; the server hands them out again and again under many keys."""
-    folder.mkdir()
-    sizes = []
-    for seed in range(_made.DISTINCT):
-        picture = _made._jpeg(seed)
-        (folder / f"{seed:02}.jpg").write_bytes(picture)
-        sizes.append(len(picture))
-    return {"distinct_images": len(sizes), "mean_bytes": sum(sizes) // len(sizes)}
-
-
-def ingest(cassandra: str, folder: Path, table: dict[str, Any]) -> None:
-    """Writes the shards' samples into Cassandra; a second time finds them there."""
-    to = f"cassandra://{cassandra}/{table['keyspace']}/{table['table']}"
-    command = [
-        sys.executable,
-        "-m",
-        "forebay",
-        "ingest",
-        str(folder / "shards/train-000.tar"),
-        to,
-        "--create",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        last = [line for line in done.stderr.splitlines() if line.strip()][:1] or ["no message"]
-        raise UnavailableBenchError(
-            f"write `{to}`: `forebay ingest` ended with code {done.returncode}: {last[0]}"
-        )
