@@ -130,7 +130,9 @@ impl Fetcher {
         let read = |piece| async move { self.read_again(key, &[piece], None).await.and_then(single) };
         let pieces = try_join_all(pieces.map(read)).await?;
         let mut whole = BytesMut::with_capacity((part.end - part.start) as usize);
-        pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+        for piece in &pieces {
+            whole.extend_from_slice(piece);
+        }
         Ok(whole.freeze())
     }
 

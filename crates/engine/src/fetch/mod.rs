@@ -194,12 +194,11 @@ impl Fetcher {
         for request in plan_requests(&wants, limits) {
             let since = Instant::now();
             // What was gathered may hold the very bytes that this reservation waits for.
-            let hold = match self.budget.try_reserve(request.bytes()) {
-                Some(hold) => hold,
-                None => {
-                    self.send_gathered(&waiting, std::mem::take(&mut gathered));
-                    self.budget.reserve(request.bytes()).await
-                }
+            let hold = if let Some(hold) = self.budget.try_reserve(request.bytes()) {
+                hold
+            } else {
+                self.send_gathered(&waiting, std::mem::take(&mut gathered));
+                self.budget.reserve(request.bytes()).await
             };
             self.meter.budget_wait_nanos.add_time(since.elapsed());
             if most > 1 && request.bytes() < GATHERED_BELOW {

@@ -7,7 +7,7 @@ use super::labels::{self, MAX_LABEL_BYTES};
 use super::locate::{self, Item};
 use super::options::{OpenOptions, SourceKind};
 use super::synthetic::{SyntheticSpec, synthetic};
-use super::{blocking, reading, shards, table, tree};
+use super::{blocking, reading, rows, shards, table, tree};
 use forebay_core::manifest::Manifest;
 use forebay_core::{Error, ErrorKind, Result};
 use forebay_store::local::map::map_file;
@@ -36,6 +36,9 @@ pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
     }
     let parts = locate::expand(spec, options)?;
     if let Some(remote) = locate::locate_remote(&parts)? {
+        if remote.root.starts_with("cassandra://") {
+            return rows::open_rows(&remote.root, &options.storage_options, options).await;
+        }
         return open_remote(remote, options, url).await;
     }
     refuse_options(options, &url)?;
@@ -119,13 +122,12 @@ pub(super) async fn take_inventory(
     options: &OpenOptions,
 ) -> Result<(Arc<dyn Store>, Inventory)> {
     let parts = locate::expand(spec, options)?;
-    let (store, items): (Arc<dyn Store>, _) = match locate::locate_remote(&parts)? {
-        Some(located) => (patient(&remote::open(&located.root, &options.storage_options)?), located.items),
-        None => {
-            refuse_options(options, &spec.join("::"))?;
-            let located = locate::locate_local(&parts)?;
-            (Arc::new(LocalStore::new(located.root)), located.items)
-        }
+    let (store, items): (Arc<dyn Store>, _) = if let Some(located) = locate::locate_remote(&parts)? {
+        (patient(&remote::open(&located.root, &options.storage_options)?), located.items)
+    } else {
+        refuse_options(options, &spec.join("::"))?;
+        let located = locate::locate_local(&parts)?;
+        (Arc::new(LocalStore::new(located.root)), located.items)
     };
     let inventory = inventory::take(store.as_ref(), &items, options, &spec.join("::")).await?;
     Ok((store, inventory))

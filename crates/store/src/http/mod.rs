@@ -23,6 +23,10 @@ pub mod tls;
 pub mod uri;
 
 pub use client::HttpClient;
+#[cfg(feature = "s3")]
+pub(crate) use client::Received;
+#[cfg(feature = "s3")]
+pub(crate) use exchange::Limits;
 pub use head::Headers;
 pub use message::{HttpAnswer, HttpRequest, Method};
 pub use options::HttpOptions;
