@@ -97,7 +97,7 @@ fn p006_slow_start_takes_one_more_batch_ahead_every_n_steps() {
         std::thread::sleep(Duration::from_millis(10));
         let requests = store.counts().requests as usize;
         ahead.push(requests.div_ceil(BATCH) - step);
-        store.release(BATCH);
+        store.release((step as u64 + 1) * BATCH as u64);
         assert!(next(&mut loader).unwrap().is_some());
     }
     assert!(ahead[0] <= 2, "{ahead:?}");

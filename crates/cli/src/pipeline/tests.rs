@@ -24,7 +24,7 @@ fn units_are_read_and_defaults_are_filled_in() {
     assert_eq!(value(&pipeline, "timeout"), "none");
     assert_eq!(value(&pipeline, "max_errors"), 0.5);
     assert_eq!(value(&pipeline, "last_batch"), "drop");
-    assert_eq!(value(&pipeline, "inflight"), 64);
+    assert_eq!(value(&pipeline, "inflight"), "auto");
     assert_eq!(pipeline.data.unwrap().spec, ["a.tar"]);
     assert_eq!(pipeline.recipe.unwrap().fields.len(), 1);
 }

@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 
 /// What happens to one request for a key; `attempt` counts from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// At once.
     Now,
-    /// When [`Far::release`] allows one more.
+    /// When [`Far::release`] has come to its sample.
     Held,
     /// Never.
     Never,
@@ -34,7 +34,7 @@ type Script = dyn Fn(&str, u32) -> Answer + Send + Sync;
 pub(crate) struct Far {
     inner: MemoryStore,
     script: Box<Script>,
-    released: Semaphore,
+    released: watch::Sender<u64>,
     counts: Mutex<Counts>,
     per_request: usize,
 }
@@ -78,7 +78,7 @@ impl Far {
         inner: MemoryStore,
         script: impl Fn(&str, u32) -> Answer + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (released, counts) = (Semaphore::new(0), Mutex::default());
+        let (released, counts) = (watch::channel(0).0, Mutex::default());
         Arc::new(Self { inner, script: Box::new(script), released, counts, per_request })
     }
 
@@ -90,9 +90,9 @@ impl Far {
         self.lock().clone()
     }
 
-    /// Lets so many held requests go, now or later.
-    pub(crate) fn release(&self, requests: usize) {
-        self.released.add_permits(requests);
+    /// Lets the held requests for the samples before `sample` go, now or later.
+    pub(crate) fn release(&self, sample: u64) {
+        self.released.send_replace(sample);
     }
 
     /// Waits, as long as a busy machine may take, until so many requests are in flight.
@@ -118,7 +118,12 @@ impl Far {
         match (self.script)(key, attempt) {
             Answer::Now => Ok(()),
             Answer::Held => {
-                self.released.acquire().await.expect("never closed").forget();
+                let sample: u64 = key.parse().expect("keys are numbers");
+                self.released
+                    .subscribe()
+                    .wait_for(|released| sample < *released)
+                    .await
+                    .expect("never closed");
                 Ok(())
             }
             Answer::Never => std::future::pending().await,
