@@ -8,7 +8,7 @@ tests assert all of a promise's numbers at the sizes it states (`shown = true`).
     failed   one of its tests failed, or we claim it and a test is missing or was skipped
     open     we do not claim it (some of its tests may exist and pass)
 
-Reads cargo's output from target/test-logs/rust*.log and JUnit files from target/test-logs/pytest*.xml. `--write`
+Reads cargo's output from target/test-logs/{rust,servers}*.log and JUnit files from target/test-logs/pytest*.xml. `--write`
 renews docs/reference/promises.md, `--check` fails when a promise failed or that page is out of date.
 """
 
@@ -143,7 +143,7 @@ def _add(tests: dict[tuple[str, str], Test], test: Test) -> None:
 def read_run(logs: Path) -> list[Test]:
     """All tests of the last run; a slow run beside it counts too."""
     tests = []
-    for path in sorted(logs.glob("rust*.log")):
+    for path in sorted([*logs.glob("rust*.log"), *logs.glob("servers*.log")]):
         tests += read_rust(path.read_text(errors="replace").splitlines())
     for path in sorted(logs.glob("pytest*.xml")):
         tests += read_junit(path.read_text())

@@ -75,6 +75,19 @@ fn a_gbit_link_of_100_ms_is_nine_tenths_full_within_3_seconds_also_with_stalls()
 }
 
 #[test]
+fn p008_eight_connections_carry_six_times_what_one_does_when_each_is_capped() {
+    let link = Link { connection_rate: 20e6, ..Link::new(GBIT * 10.0, 0.02) };
+    let rate = |connections| {
+        let limits = WindowLimits { max_requests: connections, fixed_requests: Some(connections), ..ANY };
+        let mut sim = Simulation::new(link.clone(), limits, Demand::of(SAMPLE));
+        sim.run(1.0);
+        sim.run(11.0)
+    };
+    let (one, eight) = (rate(1), rate(8));
+    assert!(eight >= 6.0 * one, "{eight} bytes a second against {one}");
+}
+
+#[test]
 fn little_demand_does_not_make_the_link_look_slow() {
     let link = Link { jitter: 0.01, ..Link::new(GBIT, 0.05) };
     let mut sim = Simulation::new(link.clone(), ANY, Demand::of(SAMPLE));
