@@ -8,8 +8,8 @@ tests assert all of a promise's numbers at the sizes it states (`shown = true`).
     failed   one of its tests failed, or we claim it and a test is missing or was skipped
     open     we do not claim it (some of its tests may exist and pass)
 
-Reads cargo's output from target/test-logs/{rust,servers}*.log and JUnit files from target/test-logs/pytest*.xml. `--write`
-renews docs/reference/promises.md, `--check` fails when a promise failed or that page is out of date.
+Reads cargo's output from target/test-logs/{rust,servers}*.log and JUnit files from target/test-logs/pytest*.xml.
+`--write` renews docs/reference/promises.md, `--check` fails when a promise failed or that page is out of date.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ class Loader:
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.
-    request_tries, request_timeout, request_deadline: how often a request to a remote store is made (5), how many seconds
-        one try may take (60) and all of them together (180).
+    request_tries, request_timeout, request_deadline: how often a request to a remote store is made (5), how many
+        seconds one try may take (60) and all of them together (180).
     hedge: a second request is sent when the first one to a remote store takes suspiciously long; at most 4 % more.
     slow_start: begin with two batches ahead and take one more every so many steps, until `prefetch_batches` are; `None`
         begins with all.
