@@ -6,6 +6,7 @@
 
 use crate::batch::{Batch, Fault};
 use crate::config::{DeliveryOrder, LoaderConfig};
+use crate::fetch::GateView;
 use crate::inputs::Inputs;
 use crate::memory::MemoryPlan;
 use crate::meter::{Meter, Stats};
@@ -37,6 +38,8 @@ pub struct Loader {
     iteration: Option<Iteration>,
     faults: Vec<Fault>,
     payload_peak: u64,
+    /// What the last session knew about the link.
+    gate: Option<GateView>,
 }
 
 /// One pass of the user's loop over (the rest of) an epoch.
@@ -99,6 +102,7 @@ impl Loader {
             iteration: None,
             faults: Vec::new(),
             payload_peak: 0,
+            gate: None,
         })
     }
 
@@ -273,7 +277,7 @@ impl Loader {
     pub fn stats(&self) -> Stats {
         let memory = &self.definition.memory;
         let running = self.session.as_ref().map_or(0, Session::payload_peak);
-        let gate = self.session.as_ref().map(Session::gate);
+        let gate = self.session.as_ref().map(Session::gate).or(self.gate);
         let link = gate.as_ref().map(|gate| gate.link).filter(|_| self.definition.store.is_remote());
         Stats {
             window_bytes: gate.map_or(0, |gate| gate.window_bytes),
@@ -298,6 +302,7 @@ impl Loader {
     fn stop_session(&mut self) {
         if let Some(session) = self.session.take() {
             self.payload_peak = self.payload_peak.max(session.payload_peak());
+            self.gate = Some(session.gate());
         }
         self.session_cursor = None;
     }

@@ -82,7 +82,10 @@ fn assert_whole(batches: &[forebay_engine::Batch]) {
 fn shards_and_objects_behind_a_url_are_read_as_from_a_disk() {
     for (_server, dataset, _folder) in [shards(), bucket()] {
         assert_eq!(dataset.manifest().len(), SAMPLES);
-        assert_whole(&epoch(&mut loader(&dataset, &recipe(), config())));
+        let mut loader = loader(&dataset, &recipe(), config());
+        assert_whole(&epoch(&mut loader));
+        loader.close();
+        assert!(loader.stats().window_bytes > 0, "what was found is told after the end too");
     }
 }
 

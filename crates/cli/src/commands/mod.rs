@@ -113,7 +113,8 @@ fn with_nearby(error: Error, spec: &[String]) -> Error {
     if error.kind() != ErrorKind::NotFound || error.hint().is_some() {
         return error;
     }
-    let missing = spec.iter().map(Path::new).find(|path| !path.exists());
+    let mut paths = spec.iter().filter(|part| !part.contains("://")).map(Path::new);
+    let missing = paths.find(|path| !path.exists());
     let Some(there) = missing.and_then(|path| path.ancestors().skip(1).find(|folder| is_folder(folder)))
     else {
         return error;
