@@ -8,6 +8,7 @@
 mod batch;
 mod board;
 pub mod budget;
+pub mod cache;
 mod config;
 mod fetch;
 mod inputs;

@@ -1,0 +1,103 @@
+//! The cache: payloads kept near the loader, in memory, on disk and with peers. Nothing is evicted.
+//!
+//! What is kept is core's decision (`forebay_core::cache`). A [`Keeper`] holds the bytes, in this
+//! process or elsewhere (a process of the host, peers: `forebay-net`).
+
+use bytes::Bytes;
+use forebay_core::Result;
+use forebay_core::cache::{Capacity, PayloadId, Place, Rank};
+use futures::future::BoxFuture;
+
+/// One payload as a keeper sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// Its name.
+    pub id: PayloadId,
+    /// The rank of its sample: says who owns it.
+    pub rank: Rank,
+    /// Its bytes.
+    pub length: u64,
+    /// The dataset it belongs to, so that what a dataset no longer wants can be told from what others want.
+    pub group: u64,
+}
+
+/// Where a payload was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// In memory of this host.
+    Memory,
+    /// On a local disk.
+    Disk,
+    /// With a peer.
+    Peer,
+}
+
+/// What a keeper says about a payload it is asked for.
+#[derive(Clone, Debug)]
+pub enum Look {
+    /// Here it is; no copy was made.
+    Here(Bytes),
+    /// It has to be read: see [`Keeper::read`]. Payloads of one `together` may be read by one call.
+    Near {
+        /// Where it probably is.
+        tier: Tier,
+        /// Payloads with the same number are best read together; `None` is read alone.
+        together: Option<u32>,
+    },
+    /// It has to come from the store, and whoever asked is the one to fetch it: it ends in [`Keeper::keep`] or
+    /// [`Keeper::give_up`].
+    Absent,
+}
+
+/// Bytes and counts of one tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierView {
+    /// Most bytes it may hold.
+    pub limit: u64,
+    /// Bytes of payloads it holds.
+    pub bytes: u64,
+    /// Payloads it holds.
+    pub payloads: u64,
+    /// Payloads that were refused since there was no room.
+    pub refused: u64,
+    /// Payloads that were found damaged and forgotten.
+    pub damaged: u64,
+}
+
+/// What a keeper holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeeperView {
+    /// Memory.
+    pub memory: TierView,
+    /// Disk.
+    pub disk: TierView,
+}
+
+/// Whoever holds payloads. Calls never fail: a keeper that cannot answer says that it has nothing.
+pub trait Keeper: Send + Sync + std::fmt::Debug {
+    /// One answer per payload asked for, in order.
+    fn look<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Look>>;
+
+    /// Reads payloads that were [`Look::Near`], one answer each, in order. `None` sends the asker to the store, as
+    /// [`Look::Absent`] does.
+    fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>>;
+
+    /// Takes a payload that came from the store; `place` says where it belongs on this node. Cheap when it belongs
+    /// nowhere.
+    fn keep<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()>;
+
+    /// The payload will not come: somebody else may fetch it.
+    fn give_up(&self, payload: Payload);
+
+    /// Names of all payloads held for a dataset.
+    fn held(&self, group: u64) -> BoxFuture<'_, Vec<PayloadId>>;
+
+    /// Lets go of payloads that their dataset no longer wants. Called before an epoch, never for others' payloads.
+    fn forget<'a>(&'a self, payloads: &'a [PayloadId]) -> BoxFuture<'a, ()>;
+
+    /// Changes how much may be held. With less room payloads of the highest ranks go at once, until the rest fits.
+    fn resize(&self, capacity: Capacity) -> BoxFuture<'_, Result<()>>;
+
+    /// What is held.
+    fn view(&self) -> KeeperView;
+}
