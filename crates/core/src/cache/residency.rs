@@ -94,13 +94,11 @@ impl Residency {
 fn fill(sorted: &[(Rank, u64)], capacity: u64) -> (usize, Bound) {
     let mut used = 0u64;
     for (at, (rank, bytes)) in sorted.iter().enumerate() {
-        match used.checked_add(*bytes).filter(|used| *used <= capacity) {
-            Some(sum) => used = sum,
-            None => {
-                let first = sorted[..at].partition_point(|(other, _)| other < rank);
-                return (first, Bound::Below(rank.0));
-            }
-        }
+        let Some(sum) = used.checked_add(*bytes).filter(|used| *used <= capacity) else {
+            let first = sorted[..at].partition_point(|(other, _)| other < rank);
+            return (first, Bound::Below(rank.0));
+        };
+        used = sum;
     }
     (sorted.len(), Bound::All)
 }

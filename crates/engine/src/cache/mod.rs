@@ -86,6 +86,11 @@ pub trait Keeper: Send + Sync + std::fmt::Debug {
     /// nowhere.
     fn keep<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()>;
 
+    /// Takes a payload that [`Self::read`] brought: kept on this node where it belongs and is not yet, told nobody.
+    fn settle<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        self.keep(payload, place, bytes)
+    }
+
     /// The payload will not come: somebody else may fetch it.
     fn give_up(&self, payload: Payload);
 
