@@ -12,6 +12,7 @@ use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch, Portion};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
+use forebay_engine::cache::{CacheConfig, CacheSettings};
 use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
 use forebay_store::RetryOptions;
 use pyo3::prelude::*;
@@ -63,7 +64,7 @@ impl Loader {
     /// Checks everything that can be checked before the first sample. Starts nothing.
     #[new]
     #[pyo3(signature = (dataset, recipe, *, batch_size, rank, world_size, last_batch, shuffle, block_bytes,
-        group_blocks, seed, threads, prefetch_batches, memory_bytes, window, on_error, max_errors, timeout, inflight,
+        group_blocks, seed, threads, prefetch_batches, memory_bytes, cache, window, on_error, max_errors, timeout, inflight,
         request_bytes, slow_start, hedge, request_tries, request_timeout, request_deadline, local_ranks, epochs,
         thread_init))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python, every one of them given")]
@@ -82,6 +83,7 @@ impl Loader {
         threads: Option<usize>,
         prefetch_batches: Option<usize>,
         memory_bytes: Option<u64>,
+        cache: Option<&str>,
         window: Option<u64>,
         on_error: &str,
         max_errors: Option<Limit>,
@@ -142,7 +144,13 @@ impl Loader {
                 ..defaults
             };
             let recipe = Recipe::from_json(recipe)?;
-            engine::Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &recipe, config)
+            let cache = cache.map(read_cache).transpose()?;
+            let loader =
+                engine::Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &recipe, config)?;
+            Ok(match cache {
+                Some(cache) => loader.with_cache(CacheSettings::local(cache)),
+                None => loader,
+            })
         };
         let loader = py.detach(built).map_err(|error| raise(py, &error))?;
         let inner = Guarded { engine: Mutex::new(Some(loader)), waiting: AtomicUsize::new(0) };
@@ -230,6 +238,11 @@ impl Loader {
             list.append((sample_id.0, key, epoch, exception(py, &error)?, substitute.map(|id| id.0)))?;
         }
         Ok(list)
+    }
+
+    /// Changes how much the cache may hold: the setting as JSON, of which only sizes count.
+    fn resize_cache(&self, py: Python<'_>, cache: &str) -> PyResult<()> {
+        self.with(py, |loader| loader.resize_cache(read_cache(cache)?.capacity()))
     }
 
     /// Stops all threads and gives memory back. The cursor stays.
@@ -334,6 +347,12 @@ fn thread_init_calling(function: Py<PyAny>, raised: &Raised) -> ThreadInit {
         raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
         Err(Error::invalid_config(format!("run worker_init_fn in thread {thread}: {text}")))
     })
+}
+
+fn read_cache(text: &str) -> Result<CacheConfig> {
+    let value = serde_json::from_str(text)
+        .map_err(|cause| Error::invalid_config("read `cache`: it is not JSON").with_source(cause))?;
+    CacheConfig::from_json(&value)
 }
 
 fn to_json(cursor: &Cursor) -> Result<String> {

@@ -30,7 +30,7 @@ pub(crate) struct Job {
     /// One per column, or why they could not be fetched.
     pub(crate) inputs: Result<Vec<Input>, Error>,
     /// Memory reserved for them, let go when the row is written: what a batch keeps is accounted with the batch.
-    pub(crate) holds: Vec<Hold>,
+    pub(crate) holds: Vec<Arc<Hold>>,
     /// Errors of the samples this one stands in for.
     pub(crate) faults: Vec<Fault>,
     /// The right to write the row, when the planned sample claimed it and failed.

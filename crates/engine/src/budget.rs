@@ -103,6 +103,13 @@ impl Hold {
         self.bytes -= bytes;
         Hold { bytes, budget: Arc::clone(&self.budget) }
     }
+
+    /// Both as one. They are of one budget.
+    #[must_use]
+    pub fn join(mut self, mut other: Hold) -> Hold {
+        self.bytes += std::mem::take(&mut other.bytes);
+        self
+    }
 }
 
 impl Drop for Hold {
@@ -161,7 +168,10 @@ mod tests {
         let part = hold.split(10);
         drop(hold);
         assert_eq!(budget.used(), 10);
-        drop(part);
+        let more = budget.try_reserve(7).unwrap();
+        let both = part.join(more);
+        assert_eq!(budget.used(), 17);
+        drop(both);
         assert_eq!(budget.used(), 0);
     }
 }

@@ -44,6 +44,16 @@ impl Inputs {
         Ok(Self { manifest: manifest.clone(), columns })
     }
 
+    /// Names of all fields that may be needed, for telling recipes apart by what they read.
+    pub(crate) fn names(&self) -> String {
+        let mut fields: Vec<usize> = self.columns.iter().flatten().copied().collect();
+        fields.sort_unstable();
+        fields.dedup();
+        let names: Vec<&str> =
+            fields.iter().map(|field| self.manifest.fields()[*field].name.as_str()).collect();
+        names.join(",")
+    }
+
     /// The sample's inputs as far as the manifest knows them, and the payload fields still to be fetched.
     pub(crate) fn of(&self, sample: SampleId) -> (Vec<Input>, Vec<(usize, Location)>) {
         let mut fields: Vec<(usize, Location)> = Vec::with_capacity(self.columns.len());

@@ -21,6 +21,7 @@ pub mod shard;
 pub mod source;
 
 pub use batch::{Batch, Fault};
+pub use cache::CacheSettings;
 pub use config::{
     DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError, ThreadInit, available_threads,
 };

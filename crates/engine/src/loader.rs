@@ -5,12 +5,14 @@
 //! costs no restart: the session prefetches across the boundary.
 
 use crate::batch::{Batch, Fault};
+use crate::cache::{Cache, CacheSettings};
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::fetch::GateView;
 use crate::inputs::Inputs;
 use crate::memory::MemoryPlan;
 use crate::meter::{Meter, Stats};
 use crate::session::{Definition, Session};
+use forebay_core::cache::Capacity;
 use forebay_core::cursor::{Cursor, Remaining};
 use forebay_core::manifest::Manifest;
 use forebay_core::portion::Portion;
@@ -30,6 +32,9 @@ pub struct Loader {
     manifest: Manifest,
     recipe: Recipe,
     meter: Arc<Meter>,
+    cache_settings: Option<CacheSettings>,
+    /// Opened with the first session; what it holds outlives sessions.
+    cache: Option<Arc<Cache>>,
     /// Where the next iteration begins.
     cursor: Cursor,
     session: Option<Session>,
@@ -96,6 +101,8 @@ impl Loader {
             manifest: manifest.clone(),
             recipe: recipe.clone(),
             meter: Arc::default(),
+            cache_settings: None,
+            cache: None,
             cursor: Cursor::start_of(0),
             session: None,
             session_cursor: None,
@@ -104,6 +111,39 @@ impl Loader {
             payload_peak: 0,
             gate: None,
         })
+    }
+
+    /// Keeps payloads near. Nothing is opened before the first batch is asked for.
+    #[must_use]
+    pub fn with_cache(mut self, settings: CacheSettings) -> Self {
+        self.cache_settings = Some(settings);
+        self
+    }
+
+    /// Changes how much the cache may hold, at once. What is resident is chosen anew.
+    pub fn resize_cache(&mut self, capacity: Capacity) -> Result<()> {
+        let Some(settings) = &mut self.cache_settings else {
+            return Err(Error::invalid_config("resize the cache: this loader has none")
+                .with_hint("give `cache` when the loader is made"));
+        };
+        settings.capacity = capacity;
+        match &self.cache {
+            Some(cache) => cache.resize(capacity),
+            None => Ok(()),
+        }
+    }
+
+    fn open_cache(&mut self) -> Result<Option<Arc<Cache>>> {
+        if let (None, Some(settings)) = (&self.cache, &self.cache_settings) {
+            self.cache = Some(Cache::open(
+                settings,
+                self.definition.inputs.clone(),
+                &self.manifest,
+                Arc::clone(&self.definition.store),
+                Arc::clone(&self.meter),
+            )?);
+        }
+        Ok(self.cache.clone())
     }
 
     /// Begins the next iteration: the rest of the epoch after a resume, otherwise the epoch after the last one begun.
@@ -154,10 +194,11 @@ impl Loader {
     }
 
     fn take(&mut self, wait: Duration, asked: Instant) -> Result<Next> {
-        let session = match &mut self.session {
-            Some(session) => session,
-            none => none.insert(Session::start(&self.definition, self.cursor.clone(), &self.meter)?),
-        };
+        if self.session.is_none() {
+            let cache = self.open_cache()?;
+            self.session = Some(Session::start(&self.definition, cache, self.cursor.clone(), &self.meter)?);
+        }
+        let Some(session) = &self.session else { return Ok(Next::Waiting) };
         let Some(taken) = session.take(wait)? else {
             return match self.definition.config.timeout {
                 Some(timeout) if asked.elapsed() >= timeout => Err(Error::unavailable(format!(
@@ -279,11 +320,17 @@ impl Loader {
         let running = self.session.as_ref().map_or(0, Session::payload_peak);
         let gate = self.session.as_ref().map(Session::gate).or(self.gate);
         let link = gate.as_ref().map(|gate| gate.link).filter(|_| self.definition.store.is_remote());
+        let cache = self.cache.as_ref().map(|cache| cache.view()).unwrap_or_default();
         Stats {
             window_bytes: gate.map_or(0, |gate| gate.window_bytes),
             window_requests: gate.map_or(0, |gate| gate.window_requests as u64),
             link_bytes_per_second: link.map_or(0.0, |link| link.bytes_per_second),
             link_delay_seconds: link.map_or(0.0, |link| link.delay.as_secs_f64()),
+            cache_memory_bytes: cache.memory.bytes,
+            cache_memory_limit_bytes: cache.memory.limit,
+            cache_disk_bytes: cache.disk.bytes,
+            cache_disk_limit_bytes: cache.disk.limit,
+            cache_damaged: cache.disk.damaged + cache.memory.damaged,
             threads: self.definition.config.threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),

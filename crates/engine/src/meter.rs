@@ -26,6 +26,12 @@ pub struct Meter {
     pub(crate) retries: Sum,
     pub(crate) hedges: Sum,
     pub(crate) throttled: Sum,
+    pub(crate) cache_memory_hits: Sum,
+    pub(crate) cache_disk_hits: Sum,
+    pub(crate) cache_peer_hits: Sum,
+    pub(crate) cache_misses: Sum,
+    pub(crate) cache_hit_bytes: Sum,
+    pub(crate) cache_miss_bytes: Sum,
     pub(crate) budget_wait_nanos: Sum,
     pub(crate) prep_nanos: Sum,
     pub(crate) prep_starved_nanos: Sum,
@@ -81,7 +87,7 @@ pub struct Stats {
     pub ready_batches_mean: f64,
     /// Requests to the store.
     pub requests: u64,
-    /// Payloads fetched.
+    /// Payloads fetched from the store.
     pub payloads: u64,
     /// Bytes of these payloads.
     pub payload_bytes: u64,
@@ -101,6 +107,28 @@ pub struct Stats {
     pub link_bytes_per_second: f64,
     /// Time of a request when nothing of ours queues on the link; 0 while unknown.
     pub link_delay_seconds: f64,
+    /// Payloads that the cache had in memory.
+    pub cache_memory_hits: u64,
+    /// Payloads that the cache had on local disk.
+    pub cache_disk_hits: u64,
+    /// Payloads that a peer had.
+    pub cache_peer_hits: u64,
+    /// Payloads that the cache had not: they came from the store.
+    pub cache_misses: u64,
+    /// Bytes of all hits.
+    pub cache_hit_bytes: u64,
+    /// Bytes of all misses.
+    pub cache_miss_bytes: u64,
+    /// Bytes of payloads resident in memory now.
+    pub cache_memory_bytes: u64,
+    /// Most bytes that may be resident in memory.
+    pub cache_memory_limit_bytes: u64,
+    /// Bytes of payloads resident on local disk now.
+    pub cache_disk_bytes: u64,
+    /// Most bytes that the cache may take on local disk.
+    pub cache_disk_limit_bytes: u64,
+    /// Payloads that the cache found damaged: they were fetched again.
+    pub cache_damaged: u64,
     /// Time fetching waited for memory: the plane is ahead of the consumer.
     pub budget_wait_seconds: f64,
     /// Processor time of all preparing threads, about: time inside ops.
@@ -142,6 +170,12 @@ impl Meter {
             retries: self.retries.get(),
             hedges: self.hedges.get(),
             throttled: self.throttled.get(),
+            cache_memory_hits: self.cache_memory_hits.get(),
+            cache_disk_hits: self.cache_disk_hits.get(),
+            cache_peer_hits: self.cache_peer_hits.get(),
+            cache_misses: self.cache_misses.get(),
+            cache_hit_bytes: self.cache_hit_bytes.get(),
+            cache_miss_bytes: self.cache_miss_bytes.get(),
             budget_wait_seconds: self.budget_wait_nanos.seconds(),
             prep_seconds: self.prep_nanos.seconds(),
             prep_starved_seconds: self.prep_starved_nanos.seconds(),

@@ -5,6 +5,7 @@
 
 use crate::board::{Board, Taken};
 use crate::budget::Budget;
+use crate::cache::Cache;
 use crate::config::{LOCAL_REQUESTS, LoaderConfig, REMOTE_REQUESTS};
 use crate::fetch::{Fetcher, Gate, GateView, Tasks};
 use crate::inputs::Inputs;
@@ -73,7 +74,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Starts fetching and preparing at `cursor`.
-    pub(crate) fn start(definition: &Definition, cursor: Cursor, meter: &Arc<Meter>) -> Result<Self> {
+    pub(crate) fn start(
+        definition: &Definition,
+        cache: Option<Arc<Cache>>,
+        cursor: Cursor,
+        meter: &Arc<Meter>,
+    ) -> Result<Self> {
         let config = &definition.config;
         let outputs = definition.program.outputs().to_vec();
         let open_batches = definition.memory.open_batches;
@@ -92,6 +98,7 @@ impl Session {
         let fetcher = Arc::new(Fetcher {
             inputs: definition.inputs.clone(),
             store: Arc::clone(&definition.store),
+            cache,
             sampler: definition.sampler.clone(),
             config: config.clone(),
             open_batches,

@@ -7,6 +7,7 @@ dataset or the machine are filled in by the loader and the engine.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -134,6 +135,25 @@ def _bytes(value: Any) -> int:
     return _whole(1)(value)
 
 
+def _cache(value: Any) -> str:
+    """The setting as JSON, for the engine, which checks it."""
+    if not isinstance(value, str | int | Mapping) or isinstance(value, bool):
+        raise TypeError(f"is {value!r}: give a size such as '64GiB', or a dict with `memory` and `disk`")
+    try:
+        return json.dumps(dict(value) if isinstance(value, Mapping) else value, default=os.fspath)
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"is {value!r}: {problem}") from None
+
+
+def _read_cache(text: str) -> Any:
+    if not text.startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as problem:
+        raise ValueError(f"is {text!r}, which is not JSON: {problem}") from None
+
+
 def _limit(value: Any) -> int | float:
     if isinstance(value, float):
         if not 0 <= value <= 1:
@@ -192,6 +212,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "prefetch_batches": Argument(None, _COUNT, _read_number),
     "prefetch_factor": Argument(None, _COUNT, _read_number),
     "memory": Argument(None, _SIZE),
+    "cache": Argument(None, _or_none(_cache), _read_cache),
     "inflight": Argument(None, _COUNT, _read_number),
     "request_bytes": Argument(None, _SIZE),
     "request_tries": Argument(None, _or_auto(_whole(1, 1000)), _read_number),

@@ -64,6 +64,9 @@ class Loader:
     prefetch_batches: batches kept ready; as many as fit in 128 MiB if not given, at most 8.
     prefetch_factor: the same. It is not multiplied by `num_workers`, because threads work on one batch together.
     memory: bytes that payloads and undelivered batches may take together, such as `"1GiB"`.
+    cache: keeps payloads near, so that later epochs read only what does not fit: a size such as `"64GiB"` for memory,
+        or `{"memory": "64GiB", "disk": "/nvme/forebay:500GiB"}`. Nothing is evicted: what is kept is chosen by seed,
+        and every epoch from the second on hits exactly that.
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.
@@ -106,6 +109,7 @@ class Loader:
         prefetch_batches: int | Literal["auto"] | Unset | None = UNSET,
         prefetch_factor: int | Unset | None = UNSET,
         memory: int | str | Unset | None = UNSET,
+        cache: int | str | Mapping[str, Any] | Unset | None = UNSET,
         inflight: int | Literal["auto"] | Unset | None = UNSET,
         request_bytes: int | str | Unset | None = UNSET,
         request_tries: int | Literal["auto"] | Unset | None = UNSET,
@@ -300,6 +304,15 @@ class Loader:
         """Everything measured so far."""
         return Stats(json.loads(self._live_native().stats()))
 
+    def resize_cache(self, cache: int | str | Mapping[str, Any]) -> None:
+        """Changes how much the cache may hold, at once: sizes as for `cache=`, directories stay what they are.
+
+        With less room payloads are let go until the rest fits; with more the next epoch fills it.
+        """
+        resolved = _config.resolve({"cache": cache})["cache"]
+        self._live_native().resize_cache(resolved)
+        self._settings["cache"] = resolved
+
     def errors(self) -> list[BadSample]:
         """Bad samples so far, in the order in which their batches were handed over; at most ten thousand are kept."""
         return [BadSample(*fault) for fault in self._live_native().faults()]  # type: ignore[arg-type]
@@ -453,6 +466,7 @@ def _settings(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "timeout": config["timeout"],
         "inflight": config["inflight"],
         "request_bytes": config["request_bytes"],
+        "cache": config["cache"],
         "slow_start": config["slow_start"],
         "hedge": config["hedge"],
         "request_tries": config["request_tries"],

@@ -3,6 +3,7 @@
 use super::read::{Table, bytes, truth, whole, word};
 use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
+use forebay_engine::cache::CacheConfig;
 use forebay_engine::source::Dataset;
 use forebay_engine::{DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError};
 use forebay_store::RetryOptions;
@@ -29,6 +30,7 @@ pub(crate) struct LoaderSettings {
     config: LoaderConfig,
     order: Order,
     block: BlockShuffle,
+    cache: Option<CacheConfig>,
     given: BTreeSet<String>,
 }
 
@@ -71,6 +73,9 @@ impl LoaderSettings {
             table.take_or("auto", "num_workers", whole(0, 1024)).map(|threads| (threads as usize).max(1));
         let prefetch = table.take_or("auto", "prefetch_batches", whole(1, 4096)).map(|n| n as usize);
         let memory_bytes = table.take_or("auto", "memory", bytes);
+        let cache = table.take_or("none", "cache", |value| {
+            CacheConfig::from_json(value).map_err(|error| error.message().to_owned())
+        });
         let in_flight = table.take_or("auto", "inflight", whole(1, 65_536)).map(|n| n as usize);
         let request_bytes = table.take_or("auto", "request_bytes", bytes);
         let tries = table.take_or("auto", "request_tries", whole(1, 1000));
@@ -124,7 +129,7 @@ impl LoaderSettings {
         {
             faults.extend(error.message().lines().map(|fault| format!("loader: {fault}")));
         }
-        Self { config, order, block, given }
+        Self { config, order, block, cache, given }
     }
 
     /// What the engine is told for this dataset.
@@ -138,6 +143,11 @@ impl LoaderSettings {
             Order::Block | Order::Shuffled => Shuffle::Block(self.block),
         };
         LoaderConfig { shuffle, ..self.config.clone() }
+    }
+
+    /// What is kept near, when anything is.
+    pub(crate) fn cache(&self) -> Option<&CacheConfig> {
+        self.cache.as_ref()
     }
 
     /// Every setting with its value, in the order of the documentation.
@@ -174,6 +184,7 @@ impl LoaderSettings {
             named("num_workers", json!(config.threads)),
             named("prefetch_batches", auto(config.prefetch_batches.map(Value::from))),
             named("memory", auto(config.memory_bytes.map(Value::from))),
+            named("cache", self.cache.as_ref().map_or(json!("none"), CacheConfig::to_json)),
             named("inflight", auto(config.requests_in_flight.map(Value::from))),
             named("request_bytes", auto(config.request_bytes.map(Value::from))),
             named("request_tries", json!(config.retry.tries)),

@@ -30,8 +30,8 @@ impl Ownership {
         }
         let mut names: Vec<&str> = members.iter().map(AsRef::as_ref).collect();
         names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return fault(format!("`{}` is named twice", twice[0]));
+        if let Some([twice, ..]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return fault(format!("`{twice}` is named twice"));
         }
         let hash = |name: &N| fold(&[seed, xxh3_64(name.as_ref().as_bytes())]);
         Ok(Self { members: members.iter().map(hash).collect(), me })

@@ -76,10 +76,9 @@ impl Residency {
         Self { memory, disk, copies }
     }
 
-    /// Everything fits in memory, and if `copies` is set on disk too.
-    pub fn all(copies: bool) -> Self {
-        let copies = if copies { Bound::All } else { Bound::Below(0) };
-        Self { memory: Bound::All, disk: Bound::All, copies }
+    /// Everything fits in memory.
+    pub fn all() -> Self {
+        Self { memory: Bound::All, disk: Bound::All, copies: Bound::Below(0) }
     }
 
     /// Where the sample with this rank is kept.

@@ -1,36 +1,80 @@
 //! A keeper inside this process: memory, and a disk below it when one was given.
+//!
+//! A payload that one loader is fetching is not fetched by another, nor twice by one that already looks into the next
+//! epoch: whoever asks in between waits for the first.
 
 use super::disk::DiskTier;
-use super::{Keeper, KeeperView, Look, MemoryTier, Payload, Tier};
+use super::{CacheConfig, Keeper, KeeperView, Look, MemoryTier, Payload, Tier};
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, PayloadId, Place};
 use futures::future::{BoxFuture, FutureExt, join_all, ready};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::watch;
+
+/// Keepers over a directory that this process has open: by setting, and by process, since a forked child has the list
+/// but not the threads that write.
+static OPEN: Mutex<Vec<(CacheConfig, u32, Weak<LocalKeeper>)>> = Mutex::new(Vec::new());
 
 /// Holds payloads for the loaders of one process.
 #[derive(Debug)]
 pub struct LocalKeeper {
     memory: MemoryTier,
     disk: Option<DiskTier>,
+    /// Payloads that somebody is fetching, with those who wait for them.
+    coming: Mutex<HashMap<PayloadId, watch::Sender<Option<Bytes>>>>,
 }
 
 impl LocalKeeper {
     /// Memory for so many bytes of payloads, over a disk or nothing.
     pub fn new(memory_bytes: u64, disk: Option<DiskTier>) -> Self {
-        Self { memory: MemoryTier::new(memory_bytes), disk }
+        Self { memory: MemoryTier::new(memory_bytes), disk, coming: Mutex::default() }
+    }
+
+    /// Opens the tiers that a setting names. Loaders of this process that name the same directory share its keeper.
+    pub fn open(config: &CacheConfig) -> Result<Arc<Self>> {
+        let Some(disk) = &config.disk else { return Ok(Arc::new(Self::new(config.memory, None))) };
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = std::process::id();
+        open.retain(|(_, owner, keeper)| *owner == process && keeper.strong_count() > 0);
+        if let Some(keeper) =
+            open.iter().find(|(known, ..)| known == config).and_then(|(_, _, keeper)| keeper.upgrade())
+        {
+            return Ok(keeper);
+        }
+        let tier = DiskTier::open(&disk.dir, disk.limit)?;
+        let keeper = Arc::new(Self::new(config.memory, Some(tier)));
+        open.push((config.clone(), process, Arc::downgrade(&keeper)));
+        Ok(keeper)
+    }
+
+    fn coming(&self) -> MutexGuard<'_, HashMap<PayloadId, watch::Sender<Option<Bytes>>>> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn look_at(&self, payload: &Payload) -> Look {
+        // Asked first: what is kept is taken from here only after it can be found below.
+        let mut coming = self.coming();
+        if coming.contains_key(&payload.id) {
+            return Look::Coming;
+        }
         if let Some(bytes) = self.memory.get(payload.id) {
             return Look::Here(bytes);
         }
-        match &self.disk {
-            Some(disk) if disk.has(payload.id).is_some() => Look::Near { tier: Tier::Disk, together: None },
-            _ => Look::Absent,
+        if self.disk.as_ref().is_some_and(|disk| disk.has(payload.id).is_some()) {
+            return Look::Near { tier: Tier::Disk, together: None };
         }
+        coming.insert(payload.id, watch::Sender::new(None));
+        Look::Absent
     }
 
     async fn read_one(&self, payload: &Payload) -> Option<(Bytes, Tier)> {
+        let waiting = self.coming().get(&payload.id).map(watch::Sender::subscribe);
+        if let Some(mut waiting) = waiting {
+            let came = waiting.wait_for(Option::is_some).await;
+            return came.ok().and_then(|bytes| bytes.clone()).map(|bytes| (bytes, Tier::Memory));
+        }
         match self.memory.get(payload.id) {
             Some(bytes) => Some((bytes, Tier::Memory)),
             None => self.disk.as_ref()?.read(payload.id).await.map(|bytes| (bytes, Tier::Disk)),
@@ -55,11 +99,16 @@ impl Keeper for LocalKeeper {
             if let (true, Some(disk)) = (place.disk, &self.disk) {
                 disk.keep(payload, bytes).await;
             }
+            if let Some(waiting) = self.coming().remove(&payload.id) {
+                waiting.send_replace(Some(bytes.clone()));
+            }
         }
         .boxed()
     }
 
-    fn give_up(&self, _payload: Payload) {}
+    fn give_up(&self, payload: Payload) {
+        self.coming().remove(&payload.id);
+    }
 
     fn held(&self, group: u64) -> BoxFuture<'_, Vec<PayloadId>> {
         let mut held = self.memory.held(group);

@@ -81,7 +81,12 @@ impl MemoryTier {
     /// Names of what is held for a dataset.
     pub fn held(&self, group: u64) -> Vec<PayloadId> {
         let state = self.lock();
-        state.payloads.values().filter(|entry| entry.payload.group == group).map(|entry| entry.payload.id).collect()
+        state
+            .payloads
+            .values()
+            .filter(|entry| entry.payload.group == group)
+            .map(|entry| entry.payload.id)
+            .collect()
     }
 
     /// Lets payloads go.

@@ -3,6 +3,21 @@
 //! What is kept is core's decision (`forebay_core::cache`). A [`Keeper`] holds the bytes, in this
 //! process or elsewhere (a process of the host, peers: `forebay-net`).
 
+mod config;
+mod disk;
+mod local;
+mod memory;
+mod resident;
+mod warm;
+
+pub use config::{CacheConfig, DiskConfig, PeersConfig, Share};
+pub use disk::DiskTier;
+pub use local::LocalKeeper;
+pub use memory::MemoryTier;
+pub use resident::CacheSettings;
+pub use warm::{Warmed, warm};
+pub(crate) use resident::{Cache, Claim};
+
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, PayloadId, Place, Rank};
@@ -44,6 +59,8 @@ pub enum Look {
         /// Payloads with the same number are best read together; `None` is read alone.
         together: Option<u32>,
     },
+    /// Somebody is fetching it: [`Keeper::read`] waits until it is here, or says that it will not come.
+    Coming,
     /// It has to come from the store, and whoever asked is the one to fetch it: it ends in [`Keeper::keep`] or
     /// [`Keeper::give_up`].
     Absent,
@@ -78,7 +95,7 @@ pub trait Keeper: Send + Sync + std::fmt::Debug {
     /// One answer per payload asked for, in order.
     fn look<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Look>>;
 
-    /// Reads payloads that were [`Look::Near`], one answer each, in order. `None` sends the asker to the store, as
+    /// Reads payloads that were [`Look::Near`] or [`Look::Coming`], one answer each, in order. `None` sends the asker to the store, as
     /// [`Look::Absent`] does.
     fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>>;
 

@@ -16,6 +16,7 @@ use forebay_store::retry::Tries;
 use forebay_store::{ByteRange, ObjectRead};
 use futures::future::{BoxFuture, Either, FutureExt, select, try_join_all};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Ranges longer than this many requests are cut into them.
@@ -23,7 +24,7 @@ const CUT_ABOVE: u64 = 2;
 
 /// What a group of requests needs to be answered: who waits for which part.
 pub(super) struct Waiting {
-    pub(super) samples: Vec<Pending>,
+    pub(super) samples: Arc<Vec<Pending>>,
     pub(super) wanted: Vec<Wanted>,
 }
 
@@ -43,7 +44,7 @@ impl Fetcher {
                 parts
             }
         };
-        self.hand_over(waiting, &request, parts, hold);
+        self.hand_over(waiting, &request, parts, hold).await;
     }
 
     /// Carries out several small requests by one, for stores that can. What it could not bring is fetched alone.
@@ -79,17 +80,35 @@ impl Fetcher {
                     other => other,
                 });
             }
-            self.hand_over(waiting, &request, parts, hold);
+            self.hand_over(waiting, &request, parts, hold).await;
         }
     }
 
-    /// Gives every sample what came for it.
-    fn hand_over(&self, waiting: &Waiting, request: &Request, parts: Vec<Result<Bytes>>, mut hold: Hold) {
+    /// Gives every sample what came for it, then the cache. The bytes count against the budget until both are done
+    /// with them, so that a slow disk holds fetching back.
+    async fn hand_over(
+        &self,
+        waiting: &Waiting,
+        request: &Request,
+        parts: Vec<Result<Bytes>>,
+        mut hold: Hold,
+    ) {
+        let mut kept = Vec::new();
         for ((want, range), part) in request.wants.iter().zip(&request.parts).zip(parts) {
             let wanted = &waiting.wanted[*want];
             let length = range.end - range.start;
             let part = part.and_then(|bytes| self.account(bytes, length));
-            self.put(&waiting.samples[wanted.pending], wanted.field, part, range.start, hold.split(length));
+            let hold = Arc::new(hold.split(length));
+            if let (Some(claim), Ok(bytes)) = (wanted.take_claim(), &part) {
+                kept.push((claim, bytes.clone(), Arc::clone(&hold)));
+            }
+            self.put(&waiting.samples[wanted.pending], wanted.field, part, range.start, hold);
+        }
+        if let Some(cache) = &self.cache {
+            for (claim, bytes, hold) in kept {
+                cache.keep(claim, &bytes).await;
+                drop(hold);
+            }
         }
     }
 

@@ -5,11 +5,12 @@
 //! request; requests go out in the order in which their first payload is needed. Bytes are reserved before a request
 //! starts, spans one after the other, so a waiting reservation can always be satisfied by what is already on its way.
 //!
-//! Here is what is asked for and when; `gate` says how much of it may be under way, `carry` does it, `pending` puts
-//! samples together, `tasks` is where it runs.
+//! Here is what is asked for and when; `near` asks the cache first, `gate` says how much may be under way, `carry`
+//! does it, `pending` puts samples together, `tasks` is where it runs.
 
 mod carry;
 mod gate;
+mod near;
 mod pending;
 mod tasks;
 
@@ -18,6 +19,7 @@ pub(crate) use tasks::Tasks;
 
 use crate::board::{Board, Job};
 use crate::budget::{Budget, Hold};
+use crate::cache::Cache;
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
@@ -29,6 +31,7 @@ use forebay_core::portion::Portion;
 use forebay_core::request::{Request, RequestLimits, Want, plan_requests};
 use forebay_core::window::SlowStart;
 use forebay_store::Store;
+use near::{Found, Missed, Part};
 use pending::{Pending, Span, Target, Wanted};
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,6 +46,8 @@ const GATHERED_BELOW: u64 = 256 << 10;
 pub(crate) struct Fetcher {
     pub(crate) inputs: Inputs,
     pub(crate) store: Arc<dyn Store>,
+    /// Payloads kept near, when the loader has a cache.
+    pub(crate) cache: Option<Arc<Cache>>,
     pub(crate) sampler: Sampler,
     pub(crate) config: LoaderConfig,
     pub(crate) open_batches: usize,
@@ -165,56 +170,102 @@ impl Fetcher {
         (self.budget.limit() / 2).max(1)
     }
 
-    /// Starts every request of a span, in the order of need, as memory and the limit of requests allow.
-    async fn send(self: &Arc<Self>, span: Span) {
-        let mut wants = Vec::new();
-        let mut wanted = Vec::new();
+    /// Every sample of a span with what it waits for.
+    fn take_apart(&self, span: Span) -> (Vec<Pending>, Vec<Part>) {
+        let mut parts = Vec::with_capacity(span.targets.len());
         let mut samples = Vec::with_capacity(span.targets.len());
         for (order, (target, sample)) in span.targets.into_iter().enumerate() {
             let (inputs, fields) = self.inputs.of(sample);
+            let cached = self.cache.as_ref().map(|cache| (cache, cache.rank(&fields)));
             for (field, location) in &fields {
-                wants.push(Want {
-                    order: order as u64,
-                    object: location.object,
-                    offset: location.offset,
-                    length: location.length,
-                });
-                wanted.push(Wanted { pending: order, field: *field });
+                let payload = cached.map(|(cache, rank)| cache.payload(rank, *location));
+                parts.push(Part { pending: order, field: *field, location: *location, payload });
             }
-            let missing = fields.len();
-            samples.push(Pending::new(target, sample, inputs, missing));
-            if missing == 0 {
+            samples.push(Pending::new(target, sample, inputs, fields.len()));
+            if fields.is_empty() {
                 self.arrived(&samples[order]);
             }
         }
-        let limits = RequestLimits { request_bytes: self.request_bytes(), ..self.config.request_limits };
-        let waiting = Arc::new(Waiting { samples, wanted });
-        let most = self.store.reads_per_request();
-        let mut gathered: Vec<(Request, Hold)> = Vec::new();
-        for request in plan_requests(&wants, limits) {
-            let since = Instant::now();
-            // What was gathered may hold the very bytes that this reservation waits for.
-            let hold = if let Some(hold) = self.budget.try_reserve(request.bytes()) {
-                hold
-            } else {
-                self.send_gathered(&waiting, std::mem::take(&mut gathered));
-                self.budget.reserve(request.bytes()).await
-            };
-            self.meter.budget_wait_nanos.add_time(since.elapsed());
-            if most > 1 && request.bytes() < GATHERED_BELOW {
-                let bytes: u64 = gathered.iter().map(|(request, _)| request.bytes()).sum();
-                if gathered.len() >= most || bytes + request.bytes() > limits.request_bytes {
-                    self.send_gathered(&waiting, std::mem::take(&mut gathered));
-                }
-                gathered.push((request, hold));
-                continue;
-            }
-            let pass =
-                if self.is_cut(&request.parts) { None } else { Some(self.gate.enter(request.bytes()).await) };
-            let (fetcher, waiting) = (Arc::clone(self), Arc::clone(&waiting));
-            self.tasks.spawn(async move { fetcher.fetch(&waiting, request, hold, pass).await });
+        (samples, parts)
+    }
+
+    /// Starts everything a span needs, in the order of need, as memory and the limit of requests allow.
+    async fn send(self: &Arc<Self>, span: Span) {
+        let (samples, parts) = self.take_apart(span);
+        let Found { absent, near, coming } = match &self.cache {
+            Some(cache) => self.look(cache, &samples, parts).await,
+            None => Found { absent: parts, ..Found::default() },
+        };
+        let samples = Arc::new(samples);
+        for part in coming {
+            self.tasks.spawn(Arc::clone(self).fetch_coming(Arc::clone(&samples), part));
         }
-        self.send_gathered(&waiting, gathered);
+        let wants: Vec<Want> = absent.iter().map(Part::want).collect();
+        let wanted = absent.iter().map(|part| Wanted::new(part, self.cache.as_deref())).collect();
+        let waiting = Arc::new(Waiting { samples: Arc::clone(&samples), wanted });
+        let limits = RequestLimits { request_bytes: self.request_bytes(), ..self.config.request_limits };
+        let mut requests = plan_requests(&wants, limits).into_iter().peekable();
+        let missed = Missed::new(near.len());
+        let mut near = near.into_iter().peekable();
+        let mut gathered = Gathered::default();
+        loop {
+            let order = near.peek().and_then(|parts| parts.first()).map(|part| part.pending as u64);
+            match (requests.peek(), order) {
+                (Some(request), order) if order.is_none_or(|order| request.order <= order) => {
+                    if let Some(request) = requests.next() {
+                        self.send_request(&waiting, request, limits, &mut gathered).await;
+                    }
+                }
+                (_, Some(_)) => {
+                    if let Some(parts) = near.next() {
+                        let bytes = parts.iter().map(|part| part.location.length).sum();
+                        let hold = self.reserve(&waiting, bytes, &mut gathered).await;
+                        let (fetcher, samples, missed) =
+                            (Arc::clone(self), Arc::clone(&samples), Arc::clone(&missed));
+                        self.tasks.spawn(fetcher.fetch_near(samples, parts, hold, missed));
+                    }
+                }
+                (_, None) => break,
+            }
+        }
+        self.send_gathered(&waiting, gathered.take());
+    }
+
+    /// Memory for so many bytes, when it is free.
+    async fn reserve(self: &Arc<Self>, waiting: &Arc<Waiting>, bytes: u64, gathered: &mut Gathered) -> Hold {
+        if let Some(hold) = self.budget.try_reserve(bytes) {
+            return hold;
+        }
+        let since = Instant::now();
+        // What was gathered may hold the very bytes that this reservation waits for.
+        self.send_gathered(waiting, gathered.take());
+        let hold = self.budget.reserve(bytes).await;
+        self.meter.budget_wait_nanos.add_time(since.elapsed());
+        hold
+    }
+
+    /// Starts one request, or puts it to others that one message carries.
+    async fn send_request(
+        self: &Arc<Self>,
+        waiting: &Arc<Waiting>,
+        request: Request,
+        limits: RequestLimits,
+        gathered: &mut Gathered,
+    ) {
+        let hold = self.reserve(waiting, request.bytes(), gathered).await;
+        let most = self.store.reads_per_request();
+        if most > 1 && request.bytes() < GATHERED_BELOW {
+            if gathered.requests.len() >= most || gathered.bytes + request.bytes() > limits.request_bytes {
+                self.send_gathered(waiting, gathered.take());
+            }
+            gathered.bytes += request.bytes();
+            gathered.requests.push((request, hold));
+            return;
+        }
+        let pass =
+            if self.is_cut(&request.parts) { None } else { Some(self.gate.enter(request.bytes()).await) };
+        let (fetcher, waiting) = (Arc::clone(self), Arc::clone(waiting));
+        self.tasks.spawn(async move { fetcher.fetch(&waiting, request, hold, pass).await });
     }
 
     /// Sends several small requests as one.
@@ -228,18 +279,31 @@ impl Fetcher {
     /// Fetches the sample that stands in for a bad one. Its batch is open and waits, so the budget is not asked.
     pub(crate) async fn fetch_substitute(&self, batch: u64, row: usize, mut job: Job) {
         let (mut inputs, fields) = self.inputs.of(job.sample);
+        let cached = self.cache.as_ref().map(|cache| (cache, cache.rank(&fields)));
         let mut fault = None;
         for (field, location) in fields {
-            let key = self.inputs.object_key(location.object);
-            job.holds.push(self.budget.reserve_anyway(location.length));
-            let range = location.offset..location.offset.saturating_add(location.length);
-            let read = self.read_one(&key, range).await;
-            match read.and_then(|bytes| self.account(bytes, location.length)) {
+            job.holds.push(Arc::new(self.budget.reserve_anyway(location.length)));
+            let payload = cached.map(|(cache, rank)| cache.payload(rank, location));
+            match self.bring(Part { pending: 0, field, location, payload }).await {
                 Ok(bytes) => self.inputs.fill(&mut inputs, job.sample, field, &bytes),
                 Err(error) => fault = Some(error.with_facts(self.inputs.facts(job.sample, job.epoch))),
             }
         }
         job.inputs = fault.map_or(Ok(inputs), Err);
         self.board.arrive_again(batch, row, job);
+    }
+}
+
+/// Small requests that one message will carry.
+#[derive(Default)]
+struct Gathered {
+    requests: Vec<(Request, Hold)>,
+    bytes: u64,
+}
+
+impl Gathered {
+    fn take(&mut self) -> Vec<(Request, Hold)> {
+        self.bytes = 0;
+        std::mem::take(&mut self.requests)
     }
 }

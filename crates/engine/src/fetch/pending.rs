@@ -1,15 +1,17 @@
 //! Samples whose payloads are on their way: what is here, what is missing, and where the sample goes when it is whole.
 
 use super::Fetcher;
+use super::near::Part;
 use crate::board::Job;
 use crate::budget::Hold;
+use crate::cache::{Cache, Claim};
 use crate::config::DeliveryOrder;
 use bytes::Bytes;
 use forebay_core::plan::Plan;
 use forebay_core::portion::Place;
 use forebay_core::{Error, Facts, Result, SampleId};
 use forebay_ops::Input;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most samples of one span, whatever their size: bounds the accounts and the time before the first request.
 const SPAN_SAMPLES: usize = 4096;
@@ -34,15 +36,28 @@ pub(super) struct Pending {
 
 struct Slots {
     inputs: Vec<Input>,
-    holds: Vec<Hold>,
+    holds: Vec<Arc<Hold>>,
     missing: usize,
     error: Option<Error>,
 }
 
-/// A payload that is wanted: which pending sample, which columns.
+/// A payload that the store is to give: which pending sample, which field, and the cache's interest in it.
 pub(super) struct Wanted {
     pub(super) pending: usize,
     pub(super) field: usize,
+    claim: Mutex<Option<Claim>>,
+}
+
+impl Wanted {
+    pub(super) fn new(part: &Part, cache: Option<&Cache>) -> Self {
+        let claim = cache.zip(part.payload).map(|(cache, payload)| cache.claim(payload));
+        Self { pending: part.pending, field: part.field, claim: Mutex::new(claim) }
+    }
+
+    /// The claim; what came or did not come is told to the cache by whoever has it.
+    pub(super) fn take_claim(&self) -> Option<Claim> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 impl Pending {
@@ -54,7 +69,14 @@ impl Pending {
 
 impl Fetcher {
     /// One payload of a sample is here; the last one sends the sample on.
-    pub(super) fn put(&self, pending: &Pending, field: usize, part: Result<Bytes>, offset: u64, hold: Hold) {
+    pub(super) fn put(
+        &self,
+        pending: &Pending,
+        field: usize,
+        part: Result<Bytes>,
+        offset: u64,
+        hold: Arc<Hold>,
+    ) {
         let mut slots = pending.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.holds.push(hold);
         match part {

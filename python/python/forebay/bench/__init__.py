@@ -11,18 +11,25 @@ import json
 import sys
 from collections.abc import Sequence
 
+from ._cache import CacheBench
 from ._harness import Bench
 from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
 from .wan import WanBench
 
-BENCHES: dict[str, type[Bench]] = {"images": ImagesBench, "raw": RawBench, "wan": WanBench}
+BENCHES: dict[str, type[Bench]] = {
+    "images": ImagesBench,
+    "raw": RawBench,
+    "wan": WanBench,
+    "cache": CacheBench,
+}
 
 _EXAMPLES = """examples:
   forebay bench images                 decode + augment against DataLoader and WebDataset, as a table
   forebay bench raw --json             reading without decoding, as one JSON object
   forebay bench wan --only objects     115 KB objects over an emulated line of 1 Gb/s and 100 ms
+  forebay bench cache                  hits from memory and disk beside memcpy and direct reads
   forebay bench --all --json           every bench, one JSON object a line
 """
 

@@ -27,6 +27,8 @@ class Bench(ABC):
     subjects: ClassVar[tuple[str, ...]]
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy")
     default_samples: ClassVar[int]
+    module: ClassVar[str] = "forebay.bench._subjects"
+    """Where the subjects are; run as a process of its own for each measurement."""
 
     def __init__(self, *, rounds: int, samples: int | None, only: Sequence[str] | None) -> None:
         self.rounds = rounds
@@ -63,7 +65,7 @@ class Bench(ABC):
                 # Every other round goes the other way round, so that nobody always comes first.
                 order = self.measured if number % 2 == 0 else self.measured[::-1]
                 for subject in order:
-                    figures = measure(subject, settings)
+                    figures = measure(subject, settings, self.module)
                     warmup: dict[str, Any] = {"warmup": True} if number < 0 else {}
                     rounds.append({"round": number, "subject": subject, **warmup, **figures})
                     shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
@@ -107,9 +109,9 @@ def bar(name: str, value: float, goal: str, unit: str) -> dict[str, Any]:
     return {"name": name, "value": round(value, 4), "goal": goal, "unit": unit, "holds": holds}
 
 
-def measure(subject: str, settings: dict[str, Any]) -> Figures:
+def measure(subject: str, settings: dict[str, Any], module: str) -> Figures:
     """Runs one subject in a process of its own and adds what only the outside can see: memory of the whole tree."""
-    command = [sys.executable, "-m", "forebay.bench._subjects", subject, json.dumps(settings)]
+    command = [sys.executable, "-m", module, subject, json.dumps(settings)]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         peak = 0

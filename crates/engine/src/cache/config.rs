@@ -1,0 +1,230 @@
+//! The `cache` setting: one meaning in Python, in TOML and in the environment.
+//!
+//! `"64GiB"` is memory alone; a table names tiers: `{"memory": "64GiB", "disk": "/nvme/forebay:500GiB"}`. All faults
+//! are reported at once.
+
+use forebay_core::cache::Capacity;
+use forebay_core::size::parse_bytes;
+use forebay_core::{Error, Result};
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+
+/// Where a loader keeps payloads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CacheConfig {
+    /// Bytes of payloads in memory.
+    pub memory: u64,
+    /// A directory, and the bytes it may take.
+    pub disk: Option<DiskConfig>,
+    /// Decides which samples are resident when not all fit.
+    pub seed: u64,
+    /// Who else uses the memory.
+    pub share: Share,
+    /// The nodes of the job, when they keep payloads for each other.
+    pub peers: Option<PeersConfig>,
+}
+
+/// A directory for payloads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DiskConfig {
+    /// The directory. It is made when it is not there.
+    pub dir: PathBuf,
+    /// Bytes that all files in it may take.
+    pub limit: u64,
+}
+
+/// Who uses the memory of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// All ranks of the host when there are several, otherwise this process.
+    #[default]
+    Auto,
+    /// This process alone.
+    Process,
+    /// All processes of the user on this host.
+    Host,
+}
+
+/// Nodes that keep payloads for each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PeersConfig {
+    /// Addresses of all nodes, `host:port`, ours too; the same list everywhere. Empty: from the launcher.
+    pub members: Vec<String>,
+    /// Our own address among them; found by looking at our own addresses when `None`.
+    pub me: Option<String>,
+    /// What all nodes know and nobody else. Never shown.
+    pub token: Option<String>,
+    /// Files of a certificate authority, our certificate and its key, for mutual TLS.
+    pub tls: Option<[PathBuf; 3]>,
+}
+
+impl CacheConfig {
+    /// Reads the setting.
+    pub fn from_json(value: &Value) -> Result<Self> {
+        let mut faults = Vec::new();
+        let config = match value {
+            Value::Object(table) => Self::from_table(table.clone(), &mut faults),
+            value => {
+                let memory = size(value).map_err(|why| faults.push(why)).unwrap_or_default();
+                Self { memory, ..Self::default() }
+            }
+        };
+        if faults.is_empty() && config.memory == 0 && config.disk.is_none() {
+            faults.push("it has neither memory nor disk".to_owned());
+        }
+        if faults.is_empty() {
+            return Ok(config);
+        }
+        Err(Error::invalid_config(format!("read `cache`: {}", faults.join("; "))).with_hint(
+            "write a size such as \"64GiB\", or {\"memory\": \"64GiB\", \"disk\": \"/nvme/forebay:500GiB\"}",
+        ))
+    }
+
+    fn from_table(mut table: Map<String, Value>, faults: &mut Vec<String>) -> Self {
+        let mut config = Self::default();
+        let mut note = |what: &str, why: String| faults.push(format!("{what}: {why}"));
+        if let Some(value) = table.remove("memory") {
+            config.memory = size(&value).map_err(|why| note("memory", why)).unwrap_or_default();
+        }
+        if let Some(value) = table.remove("disk") {
+            config.disk = disk(&value).map_err(|why| note("disk", why)).ok();
+        }
+        if let Some(value) = table.remove("seed") {
+            match value.as_u64() {
+                Some(seed) => config.seed = seed,
+                None => note("seed", format!("{value} is not a whole number")),
+            }
+        }
+        if let Some(value) = table.remove("share") {
+            match value.as_str() {
+                Some("auto") => config.share = Share::Auto,
+                Some("process") => config.share = Share::Process,
+                Some("host") => config.share = Share::Host,
+                _ => note("share", format!("{value} is not one of \"auto\", \"process\", \"host\"")),
+            }
+        }
+        let mut peers = PeersConfig::default();
+        let mut shared = false;
+        if let Some(value) = table.remove("peers") {
+            shared = true;
+            match members(&value) {
+                Ok(members) => peers.members = members,
+                Err(why) => note("peers", why),
+            }
+        }
+        let mut text = |name: &str| match table.remove(name) {
+            None => None,
+            Some(Value::String(text)) if !text.is_empty() => Some(text),
+            Some(_) => {
+                note(name, "it is not text".to_owned());
+                None
+            }
+        };
+        peers.me = text("peer_address");
+        peers.token = text("peer_token");
+        let tls = ["peer_tls_ca", "peer_tls_cert", "peer_tls_key"].map(|name| text(name).map(PathBuf::from));
+        match tls {
+            [Some(ca), Some(cert), Some(key)] => peers.tls = Some([ca, cert, key]),
+            [None, None, None] => {}
+            _ => {
+                note("peer_tls_ca", "`peer_tls_cert` and `peer_tls_key` belong to it: give all three".into());
+            }
+        }
+        if shared {
+            config.peers = Some(peers);
+        } else if peers != PeersConfig::default() {
+            note("peers", "settings of peers are given, but no peers".to_owned());
+        }
+        for name in table.keys() {
+            note(
+                name,
+                "there is no such setting; known are memory, disk, seed, share, peers, peer_address, \
+                        peer_token, peer_tls_ca, peer_tls_cert, peer_tls_key"
+                    .to_owned(),
+            );
+        }
+        config
+    }
+
+    /// Room of the tiers.
+    pub fn capacity(&self) -> Capacity {
+        Capacity { memory: self.memory, disk: self.disk.as_ref().map_or(0, |disk| disk.limit) }
+    }
+
+    /// The setting as it would be written, without secrets.
+    pub fn to_json(&self) -> Value {
+        let mut table = Map::new();
+        table.insert("memory".into(), self.memory.into());
+        if let Some(disk) = &self.disk {
+            table.insert("disk".into(), format!("{}:{}", disk.dir.display(), disk.limit).into());
+        }
+        if let Some(peers) = &self.peers {
+            table.insert("peers".into(), peers.members.clone().into());
+        }
+        Value::Object(table)
+    }
+}
+
+/// A number of bytes, or text with a unit.
+fn size(value: &Value) -> Result<u64, String> {
+    match value {
+        Value::String(text) => parse_bytes(text).map_err(|error| error.message().to_owned()),
+        value => value.as_u64().ok_or_else(|| format!("{value} is not a size such as \"64GiB\"")),
+    }
+}
+
+/// `DIR:SIZE`; the directory may have colons of its own.
+fn disk(value: &Value) -> Result<DiskConfig, String> {
+    let text = value.as_str().ok_or_else(|| format!("{value} is not \"DIR:SIZE\""))?;
+    let (dir, limit) = text.rsplit_once(':').ok_or_else(|| {
+        format!("`{text}` has no size: write how many bytes it may take, such as \"{text}:500GiB\"")
+    })?;
+    if dir.is_empty() {
+        return Err(format!("`{text}` names no directory"));
+    }
+    let limit = parse_bytes(limit).map_err(|error| error.message().to_owned())?;
+    Ok(DiskConfig { dir: dir.into(), limit })
+}
+
+/// A list of addresses, or `"auto"` for those of the launcher.
+fn members(value: &Value) -> Result<Vec<String>, String> {
+    match value {
+        Value::String(word) if word == "auto" => Ok(Vec::new()),
+        Value::Array(values) if !values.is_empty() => values
+            .iter()
+            .map(|value| value.as_str().map(str::to_owned).ok_or_else(|| format!("{value} is no address")))
+            .collect(),
+        value => Err(format!("{value} is not a list of addresses \"host:port\", nor \"auto\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sizes_and_tables_are_read() {
+        let read = |value: Value| CacheConfig::from_json(&value).unwrap();
+        assert_eq!(read(json!("64GiB")).capacity(), Capacity { memory: 64 << 30, disk: 0 });
+        assert_eq!(read(json!(1000)).memory, 1000);
+        let table = read(json!({"memory": "1GB", "disk": "/a:b/c:2GB", "seed": 3, "share": "host"}));
+        assert_eq!(table.disk, Some(DiskConfig { dir: "/a:b/c".into(), limit: 2_000_000_000 }));
+        assert_eq!((table.memory, table.seed, table.share), (1_000_000_000, 3, Share::Host));
+        let peers = read(json!({"memory": 1, "peers": ["a:1", "b:1"], "peer_token": "secret"}));
+        assert_eq!(peers.peers.as_ref().unwrap().members, ["a:1", "b:1"]);
+        assert!(!peers.to_json().to_string().contains("secret"));
+    }
+
+    #[test]
+    fn all_faults_are_named_at_once() {
+        let faults = |value: Value| CacheConfig::from_json(&value).unwrap_err().message().to_owned();
+        let many = faults(json!({"memory": "lots", "disk": "/nvme", "share": "all", "speed": 1}));
+        for word in ["memory", "disk: `/nvme` has no size", "share", "speed: there is no such setting"] {
+            assert!(many.contains(word), "{many}");
+        }
+        assert!(faults(json!({})).contains("neither memory nor disk"));
+        assert!(faults(json!({"memory": 5, "peer_token": "x"})).contains("no peers"));
+        assert!(faults(json!(true)).contains("not a size"));
+    }
+}

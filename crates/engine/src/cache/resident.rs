@@ -1,0 +1,285 @@
+//! One loader's view of the cache: the names and ranks of its payloads, and which of them are to be kept.
+//!
+//! Which samples are resident is found out beside the first epoch, on a thread of its own: nothing but keeping a
+//! payload waits for it. Fetching asks here first and comes here with what the store gave.
+
+use super::{CacheConfig, Keeper, KeeperView, LocalKeeper, Look, Payload, Tier};
+use crate::inputs::Inputs;
+use crate::meter::Meter;
+use bytes::Bytes;
+use forebay_core::cache::{Capacity, ObjectVersion, Ownership, PayloadId, Place, Rank, Residency, key_hash};
+use forebay_core::manifest::{Location, Manifest};
+use forebay_core::{Error, Result, SampleId};
+use forebay_store::Store;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// How a loader caches: given before the first batch, carried out with it.
+#[derive(Clone)]
+pub struct CacheSettings {
+    /// Room on this node.
+    pub capacity: Capacity,
+    /// Decides which samples are resident when not all fit. All members of a job give the same.
+    pub seed: u64,
+    /// Who owns what.
+    pub ownership: Ownership,
+    /// Gives the keeper, when the first batch is asked for.
+    pub open: Arc<dyn Fn() -> Result<Arc<dyn Keeper>> + Send + Sync>,
+}
+
+impl CacheSettings {
+    /// A cache inside this process.
+    pub fn local(config: CacheConfig) -> Self {
+        Self {
+            capacity: config.capacity(),
+            seed: config.seed,
+            ownership: Ownership::alone(),
+            open: Arc::new(move || Ok(LocalKeeper::open(&config)? as Arc<dyn Keeper>)),
+        }
+    }
+}
+
+impl std::fmt::Debug for CacheSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CacheSettings")
+            .field("capacity", &self.capacity)
+            .field("seed", &self.seed)
+            .field("ownership", &self.ownership)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is kept of one dataset, and by whom.
+pub(crate) struct Cache {
+    keeper: Arc<dyn Keeper>,
+    names: Arc<Names>,
+    chosen: watch::Sender<Option<Residency>>,
+    /// One choice at a time.
+    choosing: Mutex<()>,
+    meter: Arc<Meter>,
+}
+
+/// What payloads of a dataset are called.
+struct Names {
+    inputs: Inputs,
+    manifest: Manifest,
+    store: Arc<dyn Store>,
+    seed: u64,
+    ownership: Ownership,
+    group: u64,
+}
+
+/// A payload to be fetched from the store by us. Whatever happens to it, the keeper hears of it.
+pub(crate) struct Claim {
+    keeper: Arc<dyn Keeper>,
+    payload: Payload,
+    done: bool,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.done {
+            self.keeper.give_up(self.payload);
+        }
+    }
+}
+
+impl Cache {
+    /// Opens the keeper and begins to choose what is resident.
+    pub(crate) fn open(
+        settings: &CacheSettings,
+        inputs: Inputs,
+        manifest: &Manifest,
+        store: Arc<dyn Store>,
+        meter: Arc<Meter>,
+    ) -> Result<Arc<Self>> {
+        let keeper = (settings.open)()?;
+        // Datasets of one bucket, and recipes that need other fields, want other payloads.
+        let spec = manifest.meta().get("spec").and_then(|spec| spec.as_str()).unwrap_or_default();
+        let group = key_hash(&format!("{}\0{spec}\0{}", store.url(""), inputs.names()));
+        let names = Arc::new(Names {
+            inputs,
+            manifest: manifest.clone(),
+            store,
+            seed: settings.seed,
+            ownership: settings.ownership.clone(),
+            group,
+        });
+        let cache = Arc::new(Self {
+            keeper,
+            names,
+            chosen: watch::Sender::new(None),
+            choosing: Mutex::new(()),
+            meter,
+        });
+        cache.choose(settings.capacity, true)?;
+        Ok(cache)
+    }
+
+    /// Chooses what is resident: at once when all fits, otherwise on a thread of its own.
+    fn choose(self: &Arc<Self>, capacity: Capacity, begin: bool) -> Result<()> {
+        if self.names.manifest.total_bytes() <= capacity.memory && capacity.disk == 0 {
+            self.chosen.send_replace(Some(Residency::all()));
+            return Ok(());
+        }
+        self.chosen.send_replace(None);
+        let cache = Arc::clone(self);
+        let work = move || {
+            let _one = cache.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+            let residency = Residency::choose(capacity, cache.names.ranked());
+            if begin {
+                cache.forget_unwanted(&residency);
+            }
+            cache.chosen.send_replace(Some(residency));
+        };
+        std::thread::Builder::new()
+            .name("forebay-cache".into())
+            .spawn(work)
+            .map_err(|cause| Error::exhausted("start the thread that plans the cache").with_source(cause))?;
+        Ok(())
+    }
+
+    /// Lets go of payloads that an earlier version of the dataset left behind, when their room is needed.
+    fn forget_unwanted(&self, residency: &Residency) {
+        let held: HashSet<PayloadId> =
+            futures::executor::block_on(self.keeper.held(self.names.group)).into_iter().collect();
+        if held.is_empty() {
+            return;
+        }
+        let mut unwanted = held;
+        for sample in 0..self.names.manifest.len() {
+            let (_, fields) = self.names.inputs.of(SampleId(sample));
+            let rank = self.names.rank(&fields);
+            if residency.place(self.names.ownership.local_rank(rank)).is_kept() {
+                for (_, location) in fields {
+                    unwanted.remove(&self.names.payload(rank, location).id);
+                }
+            }
+        }
+        let unwanted: Vec<PayloadId> = unwanted.into_iter().collect();
+        if !unwanted.is_empty() {
+            tracing::info!(payloads = unwanted.len(), "the cache lets go of what the dataset no longer has");
+            futures::executor::block_on(self.keeper.forget(&unwanted));
+        }
+    }
+
+    /// Changes the room; what is resident is chosen anew.
+    pub(crate) fn resize(self: &Arc<Self>, capacity: Capacity) -> Result<()> {
+        self.chosen.send_replace(None);
+        futures::executor::block_on(self.keeper.resize(capacity))?;
+        self.choose(capacity, false)
+    }
+
+    /// The rank of a sample by the payloads it needs.
+    pub(crate) fn rank(&self, fields: &[(usize, Location)]) -> Rank {
+        self.names.rank(fields)
+    }
+
+    /// The payload at a place, of a sample of this rank.
+    pub(crate) fn payload(&self, rank: Rank, location: Location) -> Payload {
+        self.names.payload(rank, location)
+    }
+
+    /// What is known about each of these. Hits are counted here, misses when they are claimed.
+    pub(crate) async fn look(&self, payloads: &[Payload]) -> Vec<Look> {
+        let mut looks = self.keeper.look(payloads).await;
+        for (look, payload) in looks.iter_mut().zip(payloads) {
+            match look {
+                Look::Here(_) => self.count_hit(Tier::Memory, payload.length),
+                // What will not be kept is not waited for either.
+                Look::Coming if !self.place(payload.rank).await.is_kept() => *look = Look::Absent,
+                Look::Coming | Look::Near { .. } | Look::Absent => {}
+            }
+        }
+        looks
+    }
+
+    /// Reads what is near. What comes is kept where it belongs.
+    pub(crate) async fn read(&self, payloads: &[Payload]) -> Vec<Option<Bytes>> {
+        let answers = self.keeper.read(payloads).await;
+        let mut read = Vec::with_capacity(payloads.len());
+        for (answer, payload) in answers.into_iter().zip(payloads) {
+            let whole = answer.filter(|(bytes, _)| bytes.len() as u64 == payload.length);
+            if let Some((bytes, tier)) = &whole {
+                self.count_hit(*tier, payload.length);
+                let place = self.place(payload.rank).await;
+                self.keeper.settle(*payload, place, bytes).await;
+            }
+            read.push(whole.map(|(bytes, _)| bytes));
+        }
+        // A keeper that answers too little has not got the rest.
+        read.resize(payloads.len(), None);
+        read
+    }
+
+    /// We are to fetch it.
+    pub(crate) fn claim(&self, payload: Payload) -> Claim {
+        self.meter.cache_misses.add(1);
+        self.meter.cache_miss_bytes.add(payload.length);
+        Claim { keeper: Arc::clone(&self.keeper), payload, done: false }
+    }
+
+    /// Hands over what the store gave.
+    pub(crate) async fn keep(&self, mut claim: Claim, bytes: &Bytes) {
+        let place = self.place(claim.payload.rank).await;
+        claim.done = true;
+        self.keeper.keep(claim.payload, place, bytes).await;
+    }
+
+    /// Whether a sample of this rank is to be kept on this node.
+    pub(crate) async fn is_kept(&self, rank: Rank) -> bool {
+        self.place(rank).await.is_kept()
+    }
+
+    async fn place(&self, rank: Rank) -> Place {
+        let rank = self.names.ownership.local_rank(rank);
+        let mut chosen = self.chosen.subscribe();
+        match chosen.wait_for(Option::is_some).await {
+            Ok(residency) => residency.map(|residency| residency.place(rank)).unwrap_or_default(),
+            Err(_) => Place::default(),
+        }
+    }
+
+    fn count_hit(&self, tier: Tier, bytes: u64) {
+        self.meter.cache_hit_bytes.add(bytes);
+        match tier {
+            Tier::Memory => self.meter.cache_memory_hits.add(1),
+            Tier::Disk => self.meter.cache_disk_hits.add(1),
+            Tier::Peer => self.meter.cache_peer_hits.add(1),
+        }
+    }
+
+    pub(crate) fn view(&self) -> KeeperView {
+        self.keeper.view()
+    }
+}
+
+impl Names {
+    fn rank(&self, fields: &[(usize, Location)]) -> Rank {
+        match fields.first() {
+            Some((_, first)) => {
+                let object = self.manifest.object(first.object);
+                Rank::new(self.seed, key_hash(&object.key), first.offset)
+            }
+            None => Rank(u64::MAX),
+        }
+    }
+
+    fn payload(&self, rank: Rank, location: Location) -> Payload {
+        let object = self.manifest.object(location.object);
+        let url = self.store.url(&object.key);
+        let version = ObjectVersion::new(&url, object.size, object.stamp, self.manifest.version());
+        let id = version.payload(location.offset, location.length);
+        Payload { id, rank, length: location.length, group: self.group }
+    }
+
+    /// Every sample's rank on this node, and its bytes.
+    fn ranked(&self) -> impl Iterator<Item = (Rank, u64)> {
+        (0..self.manifest.len()).map(|sample| {
+            let (_, fields) = self.inputs.of(SampleId(sample));
+            let bytes = fields.iter().fold(0u64, |sum, (_, location)| sum.saturating_add(location.length));
+            (self.ownership.local_rank(self.rank(&fields)), bytes)
+        })
+    }
+}

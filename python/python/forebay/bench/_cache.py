@@ -1,0 +1,43 @@
+"""``forebay bench cache``: what a hit costs in each tier, beside the plainest way to move the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from . import _made
+from ._harness import Bench, Figures, bar
+
+
+class CacheBench(Bench):
+    """Hits from memory against memcpy, hits from disk against direct reads, of the same payloads in the same order."""
+
+    name: ClassVar[str] = "cache"
+    subjects: ClassVar[tuple[str, ...]] = ("cache_memory", "memcpy", "cache_disk", "direct_reads")
+    packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy")
+    default_samples: ClassVar[int] = 8192
+    module: ClassVar[str] = "forebay.bench._cache_subjects"
+
+    def make(self, folder: Path) -> dict[str, Any]:
+        """Shards of images, read without decoding."""
+        return _made.images(folder, self.samples)
+
+    def settings(self, folder: Path) -> dict[str, Any]:
+        """Batches of payloads as they are; the first epoch fills the cache and is not measured."""
+        return {
+            "path_shards": str(folder / "shards"),
+            "path_manifests": str(folder / "manifests"),
+            "path_kept": str(folder / "kept"),
+            "batch_size": 256,
+            "epochs": 4,
+            "reads_in_flight": 32,
+        }
+
+    def bars(self, medians: dict[str, Figures]) -> list[dict[str, Any]]:
+        """The goals."""
+        found = []
+        for ours, plain, goal in (("cache_memory", "memcpy", 80), ("cache_disk", "direct_reads", 90)):
+            if {ours, plain} <= medians.keys():
+                share = medians[ours]["bytes_per_second"] / medians[plain]["bytes_per_second"]
+                found.append(bar(f"{ours} against {plain}", share * 100, f">= {goal}", "%"))
+        return found
