@@ -3,6 +3,8 @@
 //! What is kept is core's decision (`forebay_core::cache`). A [`Keeper`] holds the bytes, in this
 //! process or elsewhere (a process of the host, peers: `forebay-net`).
 
+pub mod disk;
+
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, PayloadId, Place, Rank};
