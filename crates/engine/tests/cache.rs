@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use forebay_core::cache::{Capacity, Ownership};
 use forebay_core::plan::Shuffle;
-use forebay_engine::cache::{Keeper, LocalKeeper};
+use forebay_engine::cache::{CacheConfig, DiskConfig, DiskTier, Keeper, LocalKeeper};
 use forebay_engine::source::Dataset;
 use forebay_engine::{CacheSettings, DeliveryOrder, Loader, LoaderConfig};
 use forebay_store::{CountingStore, Store};
@@ -190,6 +190,123 @@ fn loaders_of_one_process_over_one_keeper_read_every_sample_once() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(reads, samples);
+}
+
+#[test]
+fn p048_what_memory_does_not_hold_comes_from_disk_and_nothing_from_the_store() {
+    let samples = 300;
+    let dataset = noise(samples, SAMPLE_BYTES, 300);
+    let dir = tempfile::tempdir().unwrap();
+    let config = |memory: u64, disk: u64| CacheConfig {
+        memory,
+        disk: Some(DiskConfig { dir: dir.path().join("kept"), limit: disk }),
+        ..CacheConfig::default()
+    };
+    let third = 100 * SAMPLE_BYTES;
+    // Room for two thirds beside a third in memory, and none for copies.
+    let room = DiskTier::fixed_cost() + 200 * DiskTier::cost(SAMPLE_BYTES);
+    let run = |config: CacheConfig, epochs| {
+        let store = Arc::new(CountingStore::new(Arc::clone(dataset.store())));
+        let counted: Arc<dyn Store> = Arc::clone(&store) as _;
+        let mut loader = loader_on(dataset.manifest(), counted, &raw_recipe(), shuffled(16, epochs))
+            .with_cache(CacheSettings::local(config));
+        for _ in 0..epochs {
+            assert_each_once(ids(&epoch(&mut loader)), samples);
+        }
+        let stats = loader.stats();
+        let hits = (stats.cache_memory_hits, stats.cache_disk_hits, stats.cache_misses);
+        (hits, store.counts().bytes_read / SAMPLE_BYTES, stats)
+    };
+    let (hits, reads, stats) = run(config(third, room), 3);
+    assert_eq!((hits, reads), ((200, 400, 300), 300));
+    assert!(stats.cache_memory_bytes <= third && stats.cache_disk_bytes <= room);
+    // A new loader has an empty memory: what was in it comes from the store, the rest from disk.
+    let (hits, reads, _) = run(config(third, room), 2);
+    assert_eq!((hits, reads), ((100, 400, 100), 100));
+}
+
+#[test]
+fn p044_what_is_on_disk_hits_from_the_first_epoch_and_room_that_is_left_copies_memory() {
+    let samples = 100;
+    let dataset = noise(samples, SAMPLE_BYTES, 3);
+    let dir = tempfile::tempdir().unwrap();
+    let config = CacheConfig {
+        memory: samples * SAMPLE_BYTES,
+        disk: Some(DiskConfig { dir: dir.path().to_owned(), limit: 16 << 20 }),
+        ..CacheConfig::default()
+    };
+    for (expected_disk, expected_misses) in [(0, samples), (samples, 0)] {
+        let mut loader =
+            loader(&dataset, &raw_recipe(), shuffled(16, 2)).with_cache(CacheSettings::local(config.clone()));
+        assert_each_once(ids(&epoch(&mut loader)), samples);
+        assert_each_once(ids(&epoch(&mut loader)), samples);
+        let stats = loader.stats();
+        assert_eq!((stats.cache_disk_hits, stats.cache_misses), (expected_disk, expected_misses));
+        // What came from disk belongs into memory too: the second epoch found it there.
+        assert_eq!(stats.cache_memory_hits, samples);
+    }
+}
+
+#[test]
+fn warming_reads_exactly_what_will_be_resident_and_is_missing() {
+    let dataset = noise(200, SAMPLE_BYTES, 9);
+    let dir = tempfile::tempdir().unwrap();
+    let limit = DiskTier::fixed_cost() + 120 * DiskTier::cost(SAMPLE_BYTES);
+    let settings = CacheSettings::local(CacheConfig {
+        disk: Some(DiskConfig { dir: dir.path().to_owned(), limit }),
+        ..CacheConfig::default()
+    });
+    let warm = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let warmed =
+            runtime.block_on(forebay_engine::cache::warm(&dataset, &raw_recipe(), &settings, |_| Ok(())));
+        warmed.unwrap()
+    };
+    let first = warm();
+    assert_eq!((first.samples, first.found, first.read, first.read_bytes), (200, 0, 120, 120 * SAMPLE_BYTES));
+    assert_eq!((warm().found, warm().read), (120, 0));
+    let mut loader = loader(&dataset, &raw_recipe(), shuffled(16, 1)).with_cache(settings.clone());
+    assert_each_once(ids(&epoch(&mut loader)), 200);
+    assert_eq!((loader.stats().cache_disk_hits, loader.stats().cache_misses), (120, 80));
+}
+
+#[test]
+fn a_changed_object_is_never_served_from_the_cache() {
+    let keeper = Arc::new(LocalKeeper::new(1 << 20, None));
+    for version in 0..3u64 {
+        let dataset = altered(version);
+        let mut run =
+            over(&dataset, Arc::clone(&keeper), Capacity { memory: 1 << 20, disk: 0 }, shuffled(8, 1));
+        let batches = epoch(&mut run.loader);
+        let stale = if version == 0 { 40 } else { 1 };
+        assert_eq!(run.store.counts().bytes_read, stale * 8, "version {version}");
+        let rows = batches.iter().flat_map(|batch| match &batch.columns[0].1 {
+            forebay_ops::Column::Bytes(payloads) => payloads.to_vec(),
+            _ => panic!("payloads are bytes"),
+        });
+        let changed = rows.filter(|bytes| bytes[..] == version.to_le_bytes()[..] && version > 0).count();
+        assert_eq!(changed, usize::from(version > 0));
+    }
+}
+
+/// Forty objects of eight bytes, of which the first was written again `version` times.
+fn altered(version: u64) -> Dataset {
+    use forebay_core::manifest::{FieldInfo, FieldKind, Manifest, ManifestBuilder, Value};
+    let store = forebay_store::MemoryStore::new();
+    let fields = vec![
+        FieldInfo { name: "bin".into(), kind: FieldKind::Payload },
+        FieldInfo { name: "cls".into(), kind: FieldKind::Int },
+    ];
+    let mut builder = ManifestBuilder::new(fields, serde_json::json!({}));
+    for object in 0..40u64 {
+        let (key, bytes) = (format!("{object:02}"), if object == 0 { version } else { 1000 + object });
+        futures::executor::block_on(store.write(&key, bytes.to_le_bytes().to_vec().into())).unwrap();
+        builder.add_object(&key, 8, if object == 0 { 1 + version } else { 1 }).unwrap();
+        let payload = Value::Payload { offset: 0, length: 8, object: None };
+        builder.add_sample(&key, &[(0, payload), (1, Value::Int(0))]).unwrap();
+    }
+    let manifest = Manifest::open(builder.finish().unwrap()).unwrap();
+    Dataset::new(manifest, Arc::new(store), "altered").unwrap()
 }
 
 proptest! {

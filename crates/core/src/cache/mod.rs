@@ -9,7 +9,7 @@ mod owner;
 mod residency;
 
 pub use owner::Ownership;
-pub use residency::{Capacity, Place, Residency};
+pub use residency::{Capacity, Cost, Place, Residency};
 
 use crate::rng::fold;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};

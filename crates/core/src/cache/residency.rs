@@ -15,6 +15,15 @@ pub struct Capacity {
     pub disk: u64,
 }
 
+/// What one sample takes in each tier, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cost {
+    /// In memory.
+    pub memory: u64,
+    /// On local disk, where records have heads and begin at whole sectors.
+    pub disk: u64,
+}
+
 /// Where a sample is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -59,19 +68,14 @@ impl Bound {
 }
 
 impl Residency {
-    /// Chooses among samples given by rank and bytes. Cost: one sort.
-    pub fn choose(capacity: Capacity, samples: impl Iterator<Item = (Rank, u64)>) -> Self {
-        let mut sorted: Vec<(Rank, u64)> = samples.collect();
+    /// Chooses among samples given by rank and cost. One sort.
+    pub fn choose(capacity: Capacity, samples: impl Iterator<Item = (Rank, Cost)>) -> Self {
+        let mut sorted: Vec<(Rank, Cost)> = samples.collect();
         sorted.sort_unstable();
-        let (in_memory, memory) = fill(&sorted, capacity.memory);
-        let (on_disk, disk) = fill(&sorted[in_memory..], capacity.disk);
-        let left = if in_memory + on_disk == sorted.len() {
-            let used: u64 = sorted[in_memory..].iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
-            capacity.disk.saturating_sub(used)
-        } else {
-            0
-        };
-        let (copied, copies) = fill(&sorted[..in_memory], left);
+        let (in_memory, memory, _) = fill(&sorted, capacity.memory, |cost| cost.memory);
+        let (on_disk, disk, used) = fill(&sorted[in_memory..], capacity.disk, |cost| cost.disk);
+        let left = if in_memory + on_disk == sorted.len() { capacity.disk - used } else { 0 };
+        let (copied, copies, _) = fill(&sorted[..in_memory], left, |cost| cost.disk);
         let copies = if copied == 0 { Bound::Below(0) } else { copies };
         Self { memory, disk, copies }
     }
@@ -89,17 +93,19 @@ impl Residency {
     }
 }
 
-/// How many samples fit from the first on, and the bound that says so. Samples of one rank stay together.
-fn fill(sorted: &[(Rank, u64)], capacity: u64) -> (usize, Bound) {
+/// How many samples fit from the first on, the bound that says so, and what they take. Samples of one rank stay
+/// together.
+fn fill(sorted: &[(Rank, Cost)], capacity: u64, cost: fn(&Cost) -> u64) -> (usize, Bound, u64) {
     let mut used = 0u64;
     for (at, (rank, bytes)) in sorted.iter().enumerate() {
-        let Some(sum) = used.checked_add(*bytes).filter(|used| *used <= capacity) else {
+        let Some(sum) = used.checked_add(cost(bytes)).filter(|used| *used <= capacity) else {
             let first = sorted[..at].partition_point(|(other, _)| other < rank);
-            return (first, Bound::Below(rank.0));
+            let used = sorted[..first].iter().map(|(_, bytes)| cost(bytes)).sum();
+            return (first, Bound::Below(rank.0), used);
         };
         used = sum;
     }
-    (sorted.len(), Bound::All)
+    (sorted.len(), Bound::All, used)
 }
 
 #[cfg(test)]
@@ -108,7 +114,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn chosen(capacity: Capacity, samples: &[(Rank, u64)]) -> (u64, u64, Vec<Place>) {
-        let residency = Residency::choose(capacity, samples.iter().copied());
+        let costs = samples.iter().map(|(rank, bytes)| (*rank, Cost { memory: *bytes, disk: *bytes }));
+        let residency = Residency::choose(capacity, costs);
         let places: Vec<Place> = samples.iter().map(|(rank, _)| residency.place(*rank)).collect();
         let sum = |keep: fn(&Place) -> bool| {
             places.iter().zip(samples).filter(|(place, _)| keep(place)).map(|(_, (_, bytes))| bytes).sum()

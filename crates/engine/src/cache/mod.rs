@@ -4,7 +4,7 @@
 //! process or elsewhere (a process of the host, peers: `forebay-net`).
 
 mod config;
-mod disk;
+pub mod disk;
 mod local;
 mod memory;
 mod resident;
@@ -15,8 +15,8 @@ pub use disk::DiskTier;
 pub use local::LocalKeeper;
 pub use memory::MemoryTier;
 pub use resident::CacheSettings;
-pub use warm::{Warmed, warm};
 pub(crate) use resident::{Cache, Claim};
+pub use warm::{Warmed, warm};
 
 use bytes::Bytes;
 use forebay_core::Result;

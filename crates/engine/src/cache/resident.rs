@@ -3,11 +3,13 @@
 //! Which samples are resident is found out beside the first epoch, on a thread of its own: nothing but keeping a
 //! payload waits for it. Fetching asks here first and comes here with what the store gave.
 
-use super::{CacheConfig, Keeper, KeeperView, LocalKeeper, Look, Payload, Tier};
+use super::{CacheConfig, DiskTier, Keeper, KeeperView, LocalKeeper, Look, Payload, Tier};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
 use bytes::Bytes;
-use forebay_core::cache::{Capacity, ObjectVersion, Ownership, PayloadId, Place, Rank, Residency, key_hash};
+use forebay_core::cache::{
+    Capacity, Cost, ObjectVersion, Ownership, PayloadId, Place, Rank, Residency, key_hash,
+};
 use forebay_core::manifest::{Location, Manifest};
 use forebay_core::{Error, Result, SampleId};
 use forebay_store::Store;
@@ -127,7 +129,8 @@ impl Cache {
         let cache = Arc::clone(self);
         let work = move || {
             let _one = cache.choosing.lock().unwrap_or_else(PoisonError::into_inner);
-            let residency = Residency::choose(capacity, cache.names.ranked());
+            let disk = capacity.disk.saturating_sub(DiskTier::fixed_cost());
+            let residency = Residency::choose(Capacity { disk, ..capacity }, cache.names.ranked());
             if begin {
                 cache.forget_unwanted(&residency);
             }
@@ -274,12 +277,15 @@ impl Names {
         Payload { id, rank, length: location.length, group: self.group }
     }
 
-    /// Every sample's rank on this node, and its bytes.
-    fn ranked(&self) -> impl Iterator<Item = (Rank, u64)> {
+    /// Every sample's rank on this node, and what it takes.
+    fn ranked(&self) -> impl Iterator<Item = (Rank, Cost)> {
         (0..self.manifest.len()).map(|sample| {
             let (_, fields) = self.inputs.of(SampleId(sample));
-            let bytes = fields.iter().fold(0u64, |sum, (_, location)| sum.saturating_add(location.length));
-            (self.ownership.local_rank(self.rank(&fields)), bytes)
+            let sum = |cost: fn(u64) -> u64| {
+                fields.iter().fold(0u64, |sum, (_, location)| sum.saturating_add(cost(location.length)))
+            };
+            let cost = Cost { memory: sum(|length| length), disk: sum(DiskTier::cost) };
+            (self.ownership.local_rank(self.rank(&fields)), cost)
         })
     }
 }

@@ -70,7 +70,8 @@ pub async fn warm(
             .collect();
         warmed.samples = last;
         warmed.found += (payloads.len() - absent.len()) as u64;
-        let wants: Vec<Want> = absent.iter().enumerate().map(|(at, (location, _))| want(at, *location)).collect();
+        let wants: Vec<Want> =
+            absent.iter().enumerate().map(|(at, (location, _))| want(at, *location)).collect();
         let mut claims: Vec<_> = absent.into_iter().map(|(_, claim)| Some(claim)).collect();
         let requests = plan_requests(&wants, LIMITS);
         let mut answers = stream::iter(requests)
@@ -92,12 +93,7 @@ pub async fn warm(
 }
 
 fn want(order: usize, location: Location) -> Want {
-    Want {
-        order: order as u64,
-        object: location.object,
-        offset: location.offset,
-        length: location.length,
-    }
+    Want { order: order as u64, object: location.object, offset: location.offset, length: location.length }
 }
 
 async fn read(store: &dyn Store, inputs: &Inputs, request: Request) -> Result<(Request, Vec<bytes::Bytes>)> {
