@@ -56,6 +56,33 @@ impl Cached {
     }
 }
 
+/// Waits until everything that was fetched is kept: the last samples of an epoch are handed over before they are.
+fn settled(keeper: &LocalKeeper) {
+    eventually(|| keeper.view().coming == 0);
+}
+
+fn eventually(holds: impl Fn() -> bool) {
+    let since = std::time::Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < std::time::Duration::from_secs(60), "it never comes to hold");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// A keeper as a new process would open it, once the one before is gone.
+fn restarted(
+    before: &mut std::sync::Weak<LocalKeeper>,
+    dir: &std::path::Path,
+    capacity: Capacity,
+) -> Arc<LocalKeeper> {
+    eventually(|| before.strong_count() == 0);
+    let disk = Some(DiskConfig { dir: dir.to_owned(), limit: capacity.disk });
+    let config = CacheConfig { memory: capacity.memory, disk, ..CacheConfig::default() };
+    let keeper = LocalKeeper::open(&config).unwrap();
+    *before = Arc::downgrade(&keeper);
+    keeper
+}
+
 fn shuffled(batch_size: u64, epochs: u64) -> LoaderConfig {
     LoaderConfig { shuffle: Shuffle::Full, epochs: Some(epochs), ..alone(batch_size) }
 }
@@ -161,6 +188,7 @@ fn p043_a_limit_changed_at_run_time_is_honoured_and_hits_are_exact_again() {
         let mut run = over(&dataset, Arc::clone(&keeper), room(percent), shuffled(20, 1));
         assert_each_once(run.epoch(), samples);
         assert_eq!(run.reads(), reads, "{percent} %");
+        settled(&keeper);
         run.loader.resize_cache(room(next)).unwrap();
         let view = keeper.view().memory;
         assert_eq!(view.bytes, room(percent.min(next)).memory);
@@ -197,32 +225,24 @@ fn p048_what_memory_does_not_hold_comes_from_disk_and_nothing_from_the_store() {
     let samples = 300;
     let dataset = noise(samples, SAMPLE_BYTES, 300);
     let dir = tempfile::tempdir().unwrap();
-    let config = |memory: u64, disk: u64| CacheConfig {
-        memory,
-        disk: Some(DiskConfig { dir: dir.path().join("kept"), limit: disk }),
-        ..CacheConfig::default()
-    };
-    let third = 100 * SAMPLE_BYTES;
     // Room for two thirds beside a third in memory, and none for copies.
-    let room = DiskTier::fixed_cost() + 200 * DiskTier::cost(SAMPLE_BYTES);
-    let run = |config: CacheConfig, epochs| {
-        let store = Arc::new(CountingStore::new(Arc::clone(dataset.store())));
-        let counted: Arc<dyn Store> = Arc::clone(&store) as _;
-        let mut loader = loader_on(dataset.manifest(), counted, &raw_recipe(), shuffled(16, epochs))
-            .with_cache(CacheSettings::local(config));
+    let memory = 100 * SAMPLE_BYTES;
+    let disk = DiskTier::fixed_cost() + 200 * DiskTier::cost(SAMPLE_BYTES);
+    let mut before = std::sync::Weak::new();
+    // A new process has an empty memory: what was in it comes from the store, the rest from disk.
+    for (epochs, hits, reads) in [(3, (200, 400), 300), (2, (100, 400), 100)] {
+        let capacity = Capacity { memory, disk };
+        let keeper = restarted(&mut before, dir.path(), capacity);
+        let mut run = over(&dataset, keeper, capacity, shuffled(16, epochs));
         for _ in 0..epochs {
-            assert_each_once(ids(&epoch(&mut loader)), samples);
+            assert_each_once(run.epoch(), samples);
         }
-        let stats = loader.stats();
-        let hits = (stats.cache_memory_hits, stats.cache_disk_hits, stats.cache_misses);
-        (hits, store.counts().bytes_read / SAMPLE_BYTES, stats)
-    };
-    let (hits, reads, stats) = run(config(third, room), 3);
-    assert_eq!((hits, reads), ((200, 400, 300), 300));
-    assert!(stats.cache_memory_bytes <= third && stats.cache_disk_bytes <= room);
-    // A new loader has an empty memory: what was in it comes from the store, the rest from disk.
-    let (hits, reads, _) = run(config(third, room), 2);
-    assert_eq!((hits, reads), ((100, 400, 100), 100));
+        let stats = run.loader.stats();
+        assert_eq!((stats.cache_memory_hits, stats.cache_disk_hits), hits);
+        assert_eq!((run.reads(), stats.cache_misses), (reads, reads));
+        assert!(stats.cache_memory_bytes <= memory && stats.cache_disk_bytes <= disk);
+        settled(&run.keeper);
+    }
 }
 
 #[test]
@@ -230,20 +250,21 @@ fn p044_what_is_on_disk_hits_from_the_first_epoch_and_room_that_is_left_copies_m
     let samples = 100;
     let dataset = noise(samples, SAMPLE_BYTES, 3);
     let dir = tempfile::tempdir().unwrap();
-    let config = CacheConfig {
-        memory: samples * SAMPLE_BYTES,
-        disk: Some(DiskConfig { dir: dir.path().to_owned(), limit: 16 << 20 }),
-        ..CacheConfig::default()
-    };
-    for (expected_disk, expected_misses) in [(0, samples), (samples, 0)] {
-        let mut loader =
-            loader(&dataset, &raw_recipe(), shuffled(16, 2)).with_cache(CacheSettings::local(config.clone()));
-        assert_each_once(ids(&epoch(&mut loader)), samples);
-        assert_each_once(ids(&epoch(&mut loader)), samples);
-        let stats = loader.stats();
-        assert_eq!((stats.cache_disk_hits, stats.cache_misses), (expected_disk, expected_misses));
-        // What came from disk belongs into memory too: the second epoch found it there.
-        assert_eq!(stats.cache_memory_hits, samples);
+    let capacity = Capacity { memory: samples * SAMPLE_BYTES, disk: 16 << 20 };
+    let mut before = std::sync::Weak::new();
+    for (disk_hits, misses) in [(0, samples), (samples, 0)] {
+        let keeper = restarted(&mut before, dir.path(), capacity);
+        let run = |expected| {
+            let mut run = over(&dataset, Arc::clone(&keeper), capacity, shuffled(16, 1));
+            assert_each_once(run.epoch(), samples);
+            let stats = run.loader.stats();
+            assert_eq!((stats.cache_memory_hits, stats.cache_disk_hits, stats.cache_misses), expected);
+        };
+        run((0, disk_hits, misses));
+        // What came from disk belongs into memory too.
+        eventually(|| keeper.view().memory.bytes == samples * SAMPLE_BYTES);
+        settled(&keeper);
+        run((samples, 0, 0));
     }
 }
 
@@ -297,7 +318,7 @@ fn altered(version: u64) -> Dataset {
         FieldInfo { name: "bin".into(), kind: FieldKind::Payload },
         FieldInfo { name: "cls".into(), kind: FieldKind::Int },
     ];
-    let mut builder = ManifestBuilder::new(fields, serde_json::json!({}));
+    let mut builder = ManifestBuilder::new(fields, serde_json::json!({"kind": "tree"}));
     for object in 0..40u64 {
         let (key, bytes) = (format!("{object:02}"), if object == 0 { version } else { 1000 + object });
         futures::executor::block_on(store.write(&key, bytes.to_le_bytes().to_vec().into())).unwrap();

@@ -11,11 +11,23 @@ use forebay_core::cache::{Capacity, PayloadId, Place};
 use futures::future::{BoxFuture, FutureExt, join_all, ready};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Keepers over a directory that this process has open: by setting, and by process, since a forked child has the list
-/// but not the threads that write.
-static OPEN: Mutex<Vec<(CacheConfig, u32, Weak<LocalKeeper>)>> = Mutex::new(Vec::new());
+/// Keepers over a directory that this process has open, or is closing.
+static OPEN: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+
+/// How long opening a directory waits for a keeper of this process that is writing its last payloads.
+const CLOSING_WAIT: Duration = Duration::from_secs(10);
+
+struct Opened {
+    config: CacheConfig,
+    /// A forked child has the list, but not the threads that write.
+    process: u32,
+    keeper: Weak<LocalKeeper>,
+    /// Dead when the files are closed, which is later than the keeper's own end.
+    files: Weak<()>,
+}
 
 /// Holds payloads for the loaders of one process.
 #[derive(Debug)]
@@ -24,12 +36,14 @@ pub struct LocalKeeper {
     disk: Option<DiskTier>,
     /// Payloads that somebody is fetching, with those who wait for them.
     coming: Mutex<HashMap<PayloadId, watch::Sender<Option<Bytes>>>>,
+    /// Last, so that it goes after the files are closed.
+    files: Arc<()>,
 }
 
 impl LocalKeeper {
     /// Memory for so many bytes of payloads, over a disk or nothing.
     pub fn new(memory_bytes: u64, disk: Option<DiskTier>) -> Self {
-        Self { memory: MemoryTier::new(memory_bytes), disk, coming: Mutex::default() }
+        Self { memory: MemoryTier::new(memory_bytes), disk, coming: Mutex::default(), files: Arc::new(()) }
     }
 
     /// Opens the tiers that a setting names. Loaders of this process that name the same directory share its keeper.
@@ -37,15 +51,28 @@ impl LocalKeeper {
         let Some(disk) = &config.disk else { return Ok(Arc::new(Self::new(config.memory, None))) };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let process = std::process::id();
-        open.retain(|(_, owner, keeper)| *owner == process && keeper.strong_count() > 0);
+        open.retain(|opened| opened.process == process && opened.files.strong_count() > 0);
         if let Some(keeper) =
-            open.iter().find(|(known, ..)| known == config).and_then(|(_, _, keeper)| keeper.upgrade())
+            open.iter().find(|opened| opened.config == *config).and_then(|opened| opened.keeper.upgrade())
         {
             return Ok(keeper);
         }
+        let since = Instant::now();
+        let closing = |opened: &Opened| {
+            let same = opened.config.disk.as_ref().is_some_and(|other| other.dir == disk.dir);
+            same && opened.keeper.strong_count() == 0 && opened.files.strong_count() > 0
+        };
+        while open.iter().any(closing) && since.elapsed() < CLOSING_WAIT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let tier = DiskTier::open(&disk.dir, disk.limit)?;
         let keeper = Arc::new(Self::new(config.memory, Some(tier)));
-        open.push((config.clone(), process, Arc::downgrade(&keeper)));
+        open.push(Opened {
+            config: config.clone(),
+            process,
+            keeper: Arc::downgrade(&keeper),
+            files: Arc::downgrade(&keeper.files),
+        });
         Ok(keeper)
     }
 
@@ -135,6 +162,7 @@ impl Keeper for LocalKeeper {
         KeeperView {
             memory: self.memory.view(),
             disk: self.disk.as_ref().map(DiskTier::view).unwrap_or_default(),
+            coming: self.coming().len() as u64,
         }
     }
 }

@@ -88,6 +88,8 @@ pub struct KeeperView {
     pub memory: TierView,
     /// Disk.
     pub disk: TierView,
+    /// Payloads that somebody is fetching and has neither kept nor given up.
+    pub coming: u64,
 }
 
 /// Whoever holds payloads. Calls never fail: a keeper that cannot answer says that it has nothing.
