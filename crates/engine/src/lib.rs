@@ -18,6 +18,7 @@ mod prepare;
 mod session;
 pub mod shard;
 pub mod source;
+pub mod stage;
 
 pub use batch::{Batch, Fault};
 pub use config::{
