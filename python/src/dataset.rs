@@ -20,7 +20,7 @@ pub(crate) struct Dataset(Owned<source::Dataset>);
 /// Opens a dataset. `progress` is called with objects done, objects in all, samples and bytes found.
 #[pyfunction]
 #[pyo3(signature = (spec, *, labels = None, kind = None, manifest_dir = None, rebuild = false, extensions = None,
-    storage_options = None, progress = None))]
+    storage_options = None, local = None, progress = None))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -31,6 +31,7 @@ pub(crate) fn open(
     rebuild: bool,
     extensions: Option<Vec<String>>,
     storage_options: Option<BTreeMap<String, String>>,
+    local: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Dataset> {
     let kind = kind.map(|name| {
@@ -40,8 +41,14 @@ pub(crate) fn open(
         })
     });
     let raised: Arc<Mutex<Option<PyErr>>> = Arc::default();
-    let mut options =
-        OpenOptions { labels, kind: kind.transpose()?, manifest_dir, rebuild, ..OpenOptions::default() };
+    let mut options = OpenOptions {
+        labels,
+        kind: kind.transpose()?,
+        manifest_dir,
+        local,
+        rebuild,
+        ..OpenOptions::default()
+    };
     if let Some(extensions) = extensions {
         options.extensions = extensions;
     }

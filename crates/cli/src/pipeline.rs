@@ -123,12 +123,13 @@ fn resolve_data(values: Map<String, Value>, faults: &mut Vec<String>) -> Option<
         crate::args::extensions(&typed).map_err(|error| error.message().to_owned())
     });
     let storage_options = table.take("storage_options", options_of_store).unwrap_or_default();
+    let local = table.take("local", text).map(PathBuf::from);
     table.end();
     let Some(spec) = spec else {
         faults.push("data.url: it is missing".to_owned());
         return None;
     };
-    let mut options = OpenOptions { labels, kind, storage_options, ..OpenOptions::default() };
+    let mut options = OpenOptions { labels, kind, storage_options, local, ..OpenOptions::default() };
     if let Some(extensions) = extensions {
         options.extensions = extensions;
     }

@@ -7,11 +7,12 @@ use harness::Harness;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 11] = [
     &["info"],
     &["verify"],
     &["index"],
     &["pack"],
+    &["stage"],
     &["show"],
     &["demo"],
     &["config"],

@@ -19,6 +19,7 @@ mod prepare;
 mod session;
 pub mod shard;
 pub mod source;
+pub mod stage;
 
 pub use batch::{Batch, Fault};
 pub use cache::CacheSettings;

@@ -100,6 +100,7 @@ def open(
     manifest_dir: Path | None = None,
     rebuild: bool = False,
     storage_options: dict[str, str] | None = None,
+    local: Path | None = None,
     extensions: list[str] | None = None,
     progress: Callable[[int, int, int, int], object] | None = None,
 ) -> Dataset: ...

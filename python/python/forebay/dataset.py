@@ -128,6 +128,7 @@ def open(
     kind: str | None = None,
     manifest_dir: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    local: str | os.PathLike[str] | None = None,
     extensions: Sequence[str] | None = None,
     rebuild: bool = False,
     progress: Progress | None = None,
@@ -143,6 +144,8 @@ def open(
     manifest_dir: where manifests are kept between runs.
     storage_options: what a remote store is told: `endpoint`, credentials, trust (`docs/guide/remote.md`). Files of this
         machine take none.
+    local: a folder that `forebay stage` filled with objects of this dataset, or with some of them. What is whole there, in
+        the version that the store has now, is read there, the rest from the store. Nothing else changes.
     extensions: extensions of the files of a folder that are samples, without the dot.
     rebuild: build the manifest anew even if a kept one still fits.
     progress: called now and then while a manifest is built, with objects done, objects in all, samples and bytes.
@@ -158,6 +161,7 @@ def open(
         "manifest_dir": None if manifest_dir is None else Path(manifest_dir),
         "extensions": None if extensions is None else list(extensions),
         "storage_options": _texts(storage_options or {}),
+        "local": None if local is None else Path(local),
     }
     opened = _native.open(**options, rebuild=rebuild, progress=progress)
     return Dataset(("open", options), opened=opened)

@@ -87,7 +87,7 @@ impl Kind {
 }
 
 /// `name=value`; the value may hold further equals signs.
-fn option_pair(text: &str) -> std::result::Result<(String, String), String> {
+pub(super) fn option_pair(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
         _ => Err("write NAME=VALUE, for example `region=eu-central-1`".to_owned()),

@@ -5,6 +5,7 @@
 mod data;
 mod raw;
 mod resolved;
+mod stage;
 mod table;
 
 pub(crate) use data::{Data, extensions};
@@ -13,6 +14,7 @@ pub(crate) use raw::{
     ReferenceArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
+pub(crate) use stage::{StageArgs, StageJob};
 pub(crate) use table::{IngestArgs, IngestPlan, SplitArgs, SplitPlan};
 
 use crate::report::ColorChoice;
@@ -76,6 +78,17 @@ pub(crate) enum Command {
   forebay pack images/train shards/ --prefix train --max-bytes 1GiB
   forebay pack images/ shards/ --labels labels.csv --shuffle --seed 7")]
     Pack(PackArgs),
+
+    /// Copy a dataset, or a part of it, from any store to a local disk.
+    ///
+    /// Objects keep their keys below DIR, and a journal there says which are whole and what their bytes add up to. A second
+    /// run copies what is missing and what changed since: of an object that was cut off, only the pieces that were not
+    /// fetched. `local` in a pipeline's `[data]`, or `forebay.open(URL, local=DIR)`, reads from the copy.
+    #[command(after_help = "Examples:
+  forebay stage s3://bucket/train/ /scratch/train --dry-run
+  forebay stage 's3://bucket/train-{000000..000146}.tar' /scratch/train --limit-rate 50MiB
+  forebay stage https://host/data/ /scratch/data --list keys.txt --verify")]
+    Stage(StageArgs),
 
     /// Write a dataset into a table of Cassandra or ScyllaDB, a row for each sample.
     ///

@@ -20,6 +20,9 @@ pub(super) fn show(args: &ConfigShowArgs, context: &Context) -> Result<Done> {
         if let Some(labels) = &data.options.labels {
             report.line(format_args!("labels = {}", json!(labels)));
         }
+        if let Some(local) = &data.options.local {
+            report.line(format_args!("local = {}", json!(local)));
+        }
         report.line(format_args!("extensions = {}", json!(data.options.extensions)));
         report.line("");
     }
@@ -36,6 +39,7 @@ pub(super) fn show(args: &ConfigShowArgs, context: &Context) -> Result<Done> {
             "url": data.spec,
             "kind": data.options.kind.map(SourceKind::name),
             "labels": data.options.labels,
+            "local": data.options.local,
             "extensions": data.options.extensions,
         })
     });

@@ -14,6 +14,7 @@ mod pack;
 mod reference;
 mod show;
 mod split;
+mod stage;
 mod verify;
 
 use crate::args::{Command, ConfigCommand, Data};
@@ -54,6 +55,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Verify(args) => verify::run(&args, context),
         Command::Index(args) => index::run(&args, context),
         Command::Pack(args) => pack::run(&args.resolve()?, context),
+        Command::Stage(args) => stage::run(&args.resolve()?, context),
         Command::Ingest(args) => ingest::run(&args.resolve()?, context),
         Command::Split(args) => split::run(&args.resolve()?, context),
         Command::Show(args) => show::run(&args.resolve()?, context),

@@ -17,6 +17,7 @@ mod open;
 mod options;
 mod reading;
 mod rows;
+pub(crate) mod select;
 mod shards;
 pub mod synthetic;
 mod table;
@@ -28,6 +29,7 @@ pub use decodable::decodable;
 pub use mix::mix;
 pub use open::{open, open_with_store};
 pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
+pub(crate) use reading::local as local_store;
 pub use rows::open_rows;
 pub use synthetic::{SyntheticPayload, SyntheticSpec, synthetic};
 

@@ -32,11 +32,13 @@ const MAX_MANIFEST_BYTES: u64 = 4 << 30;
 pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
     let url = spec.join("::");
     if let Some(made) = SyntheticSpec::from_url(&url)? {
+        refuse_copy(options, &url)?;
         return synthetic(made);
     }
     let parts = locate::expand(spec, options)?;
     if let Some(remote) = locate::locate_remote(&parts)? {
         if remote.root.starts_with("cassandra://") {
+            refuse_copy(options, &url)?;
             return rows::open_rows(&remote.root, &options.storage_options, options).await;
         }
         return open_remote(remote, options, url).await;
@@ -74,7 +76,7 @@ async fn open_remote(located: locate::Remote, options: &OpenOptions, url: String
     if let [Item::Key(key)] = located.items.as_slice()
         && locate::is_manifest(key)
     {
-        return manifest_behind(&store, data, key, url).await;
+        return manifest_behind(&store, data, key, url, options).await;
     }
     let folder = options.manifest_dir.clone().or_else(|| kept::default_folder(options));
     let identity: Vec<String> =
@@ -89,7 +91,7 @@ fn patient(store: &Arc<dyn Store>) -> Arc<dyn Store> {
     Arc::new(RetryStore::new(Arc::clone(store), RetryOptions::default()))
 }
 
-fn refuse_options(options: &OpenOptions, url: &str) -> Result<()> {
+pub(super) fn refuse_options(options: &OpenOptions, url: &str) -> Result<()> {
     if options.storage_options.is_empty() {
         return Ok(());
     }
@@ -99,6 +101,15 @@ fn refuse_options(options: &OpenOptions, url: &str) -> Result<()> {
         names.join(", ")
     );
     Err(Error::unsupported(message).with_hint("leave storage_options out"))
+}
+
+/// Samples that are no stored objects have no copy.
+fn refuse_copy(options: &OpenOptions, url: &str) -> Result<()> {
+    if options.local.is_none() {
+        return Ok(());
+    }
+    let message = format!("open dataset `{url}` with a local copy: it holds no objects to copy");
+    Err(Error::unsupported(message).with_hint("leave `local` out"))
 }
 
 /// Opens a dataset on any store. Specs are keys, patterns and folders of that store.
@@ -158,7 +169,7 @@ impl Opening<'_> {
         if let Some(manifest) = &kept
             && self.tree_unchanged(manifest).await?
         {
-            return self.dataset(manifest.clone(), notes);
+            return self.dataset(manifest.clone(), notes).await;
         }
         // Taken before the listing, so that a file that comes in between is seen the next time.
         let times = self.folder_times().await?;
@@ -167,7 +178,7 @@ impl Opening<'_> {
         let label_store = self.find_labels(&mut inventory).await?;
         if let Some(manifest) = kept {
             match kept::stale(&manifest, &inventory) {
-                None => return self.dataset(manifest, notes),
+                None => return self.dataset(manifest, notes).await,
                 Some(reason) => {
                     tracing::warn!(dataset = self.url, reason, "manifest is stale");
                     notes.push(format!("manifest is stale and was built again: {reason}"));
@@ -179,12 +190,14 @@ impl Opening<'_> {
         if let Some(kept) = &self.kept {
             kept.save(&manifest, &mut notes).await;
         }
-        self.dataset(manifest, notes)
+        self.dataset(manifest, notes).await
     }
 
-    fn dataset(self, manifest: Manifest, notes: Vec<String>) -> Result<Dataset> {
+    async fn dataset(self, manifest: Manifest, mut notes: Vec<String>) -> Result<Dataset> {
         let local = self.root.as_ref().map(|root| reading::local(root, manifest.total_bytes()));
-        let store = reading::expanded(&manifest, local.as_ref().unwrap_or(&self.data));
+        let data = local.as_ref().unwrap_or(&self.data);
+        let data = reading::copied(data, self.options.local.as_deref(), &manifest, &mut notes).await?;
+        let store = reading::expanded(&manifest, &data);
         Dataset::with_notes(manifest, store, self.url, notes)
     }
 
@@ -199,7 +212,9 @@ impl Opening<'_> {
         let bytes = match inventory.kind {
             SourceKind::Tar => {
                 let keys = inventory.objects.iter().map(|object| object.key.as_str());
-                let store = shards::reading_store(&self.store, keys);
+                let copy = self.options.local.as_deref();
+                let store = reading::copied_objects(&self.store, copy, &inventory.objects).await?;
+                let store = shards::reading_store(&store, keys);
                 shards::build(store.as_ref(), inventory, self.options, meta).await?
             }
             SourceKind::Tree => {
@@ -314,12 +329,12 @@ async fn open_manifest(root: &Path, key: &str, url: String, options: &OpenOption
     let built_over = manifest.meta().get("root").and_then(|root| root.as_str()).map(str::to_owned);
     if let Some(address) = built_over.as_deref().map(remote::address).transpose()?.flatten() {
         let data = remote::open(&address.root, &options.storage_options)?;
-        return with_manifest(manifest, &patient(&data), &data, url).await;
+        return with_manifest(manifest, &patient(&data), &data, url, options).await;
     }
     refuse_options(options, &url)?;
     let folder = built_over.map_or_else(|| root.to_path_buf(), PathBuf::from);
     let data = reading::local(&folder, manifest.total_bytes());
-    with_manifest(manifest, &data, &data, url).await
+    with_manifest(manifest, &data, &data, url, options).await
 }
 
 /// A manifest that lies in a remote store, beside what it describes.
@@ -328,6 +343,7 @@ async fn manifest_behind(
     data: Arc<dyn Store>,
     key: &str,
     url: String,
+    options: &OpenOptions,
 ) -> Result<Dataset> {
     let doing = |error: Error| error.while_doing(format_args!("open manifest `{url}`"));
     let found = store.head(key).await.map_err(doing)?;
@@ -340,7 +356,7 @@ async fn manifest_behind(
     }
     let bytes = store.read(key, ByteRange::from(0..found.size)).await.map_err(doing)?;
     let manifest = Manifest::open(bytes.to_vec()).map_err(doing)?;
-    with_manifest(manifest, store, &data, url).await
+    with_manifest(manifest, store, &data, url, options).await
 }
 
 async fn with_manifest(
@@ -348,6 +364,7 @@ async fn with_manifest(
     store: &Arc<dyn Store>,
     data: &Arc<dyn Store>,
     url: String,
+    options: &OpenOptions,
 ) -> Result<Dataset> {
     // Nobody lists the objects here, so the first and the last stand for all of them.
     for object in [0, manifest.object_count().saturating_sub(1)] {
@@ -363,8 +380,10 @@ async fn with_manifest(
             .with_hint("build the manifest again"));
         }
     }
-    let store = reading::expanded(&manifest, data);
-    Dataset::new(manifest, store, url)
+    let mut notes = Vec::new();
+    let data = reading::copied(data, options.local.as_deref(), &manifest, &mut notes).await?;
+    let store = reading::expanded(&manifest, &data);
+    Dataset::with_notes(manifest, store, url, notes)
 }
 
 /// A path as a store over its folder and a key in it.

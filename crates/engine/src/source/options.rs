@@ -73,6 +73,9 @@ pub struct OpenOptions {
     pub manifest_dir: Option<PathBuf>,
     /// What is said to a remote store: endpoint, credentials, trust. Local files take none.
     pub storage_options: StoreOptions,
+    /// A folder with a copy of the dataset's objects, or of some, that [`crate::stage`] made: what is whole there is
+    /// read there. Samples, version and order are the same as without.
+    pub local: Option<PathBuf>,
     /// Whether a manifest kept by an earlier run is ignored and replaced.
     pub rebuild: bool,
     /// Extensions (lower-case, no dot) of the files that are samples in a folder. Shards ignore it.
@@ -92,6 +95,7 @@ impl Default for OpenOptions {
             kind: None,
             manifest_dir: None,
             storage_options: StoreOptions::new(),
+            local: None,
             rebuild: false,
             extensions: ["jpg", "jpeg", "png", "webp", "npy"].map(String::from).into(),
             parallel: 16,
@@ -127,6 +131,7 @@ impl std::fmt::Debug for OpenOptions {
             .field("labels", &self.labels)
             .field("kind", &self.kind)
             .field("manifest_dir", &self.manifest_dir)
+            .field("local", &self.local)
             .field("rebuild", &self.rebuild)
             .field("extensions", &self.extensions)
             .field("parallel", &self.parallel)

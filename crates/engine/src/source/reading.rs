@@ -1,10 +1,15 @@
-//! The store that a dataset is read through: past the page cache or not, compressed shards expanded.
+//! The store that a dataset is read through: past the page cache or not, from a copy or not, compressed shards
+//! expanded.
 
-use super::{SourceKind, shards};
+use super::locate::shard_name;
+use super::{SourceKind, blocking, shards};
 use crate::memory::available_memory_bytes;
+use crate::stage::{Expected, LocalCopyStore};
 use forebay_core::manifest::Manifest;
-use forebay_store::Store;
+use forebay_core::size::format_bytes;
+use forebay_core::{Error, Result};
 use forebay_store::local::{LocalOptions, LocalStore, ReadMode};
+use forebay_store::{ObjectMeta, Store};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +18,7 @@ use std::sync::Arc;
 /// What fits comfortably in memory is read through the page cache, so that the second epoch finds it there. What
 /// does not would only push itself out again before it is read a second time: that is read past the cache, at a
 /// fraction of the processor time.
-pub(super) fn local(root: &Path, bytes: u64) -> Arc<dyn Store> {
+pub(crate) fn local(root: &Path, bytes: u64) -> Arc<dyn Store> {
     let fits = available_memory_bytes().is_none_or(|available| bytes <= available / 2);
     let read_mode = if fits { ReadMode::Buffered } else { ReadMode::Auto };
     Arc::new(LocalStore::with_options(
@@ -30,4 +35,64 @@ pub(super) fn expanded(manifest: &Manifest, store: &Arc<dyn Store>) -> Arc<dyn S
     let keys: Vec<_> =
         (0..manifest.object_count()).map(|object| manifest.object(object).key.into_owned()).collect();
     shards::reading_store(store, keys.iter().map(String::as_str))
+}
+
+/// `store`, or one that reads what is whole in the copy `folder` from there.
+pub(super) async fn copied(
+    store: &Arc<dyn Store>,
+    folder: Option<&Path>,
+    manifest: &Manifest,
+    notes: &mut Vec<String>,
+) -> Result<Arc<dyn Store>> {
+    let Some(folder) = folder else { return Ok(Arc::clone(store)) };
+    let (manifest, objects) = (manifest.clone(), u64::from(manifest.object_count()));
+    let copy = open_copy(store, folder, move || {
+        let objects = (0..manifest.object_count()).map(move |object| {
+            let object = manifest.object(object);
+            Expected {
+                key: object.key.to_string(),
+                size: size(&object.key, object.size),
+                stamp: object.stamp,
+            }
+        });
+        Box::new(objects)
+    })
+    .await?;
+    let (here, bytes) = (copy.objects(), format_bytes(copy.bytes()));
+    notes.push(match here {
+        0 => format!("no object is read from the local copy `{}`", folder.display()),
+        _ => format!(
+            "{here} of {objects} objects, {bytes}, are read from the local copy `{}`",
+            folder.display()
+        ),
+    });
+    Ok(Arc::new(copy))
+}
+
+/// As [`copied`], for objects that a listing found.
+pub(super) async fn copied_objects(
+    store: &Arc<dyn Store>,
+    folder: Option<&Path>,
+    objects: &[ObjectMeta],
+) -> Result<Arc<dyn Store>> {
+    let Some(folder) = folder else { return Ok(Arc::clone(store)) };
+    let objects = objects.to_vec();
+    let expected =
+        |object: ObjectMeta| Expected { key: object.key, size: Some(object.size), stamp: object.stamp };
+    Ok(Arc::new(open_copy(store, folder, move || Box::new(objects.into_iter().map(expected))).await?))
+}
+
+async fn open_copy(
+    store: &Arc<dyn Store>,
+    folder: &Path,
+    expected: impl FnOnce() -> Box<dyn Iterator<Item = Expected>> + Send + 'static,
+) -> Result<LocalCopyStore> {
+    let (store, path) = (Arc::clone(store), folder.to_path_buf());
+    let doing = |error: Error| error.while_doing(format_args!("open the local copy `{}`", folder.display()));
+    blocking(move || LocalCopyStore::open(store, &path, expected())).await?.map_err(doing)
+}
+
+/// The size that an object is expected to have. A compressed shard is noted with the size of what it holds.
+fn size(key: &str, size: u64) -> Option<u64> {
+    (shard_name(key) != Some(true)).then_some(size)
 }
