@@ -14,14 +14,14 @@ import pytest
 from forebay.errors import InvalidConfigError
 
 SAMPLES, BYTES = 200, 1000
-RECIPE = [fb.raw("bin"), fb.label("cls")]
+RECIPE = [fb.raw("jpg"), fb.label("cls")]
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """One file per sample, all of one length, in two classes."""
     for number in range(SAMPLES):
-        path = tmp_path / "data" / ("even" if number % 2 == 0 else "odd") / f"{number:04}.bin"
+        path = tmp_path / "data" / ("even" if number % 2 == 0 else "odd") / f"{number:04}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(number.to_bytes(4, "big") * (BYTES // 4))
     return tmp_path / "data"
@@ -29,7 +29,7 @@ def tree(tmp_path: Path) -> Path:
 
 def _epoch(loader: fb.Loader) -> Iterator[tuple[int, bytes]]:
     for batch in loader:
-        yield from zip(batch.ids.tolist(), (bytes(payload) for payload in batch["bin"]), strict=True)
+        yield from zip(batch.ids.tolist(), (bytes(payload) for payload in batch["jpg"]), strict=True)
 
 
 def test_later_epochs_read_exactly_what_does_not_fit(tree: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_environment_says_it_too_and_faults_are_named(
 _KILLED = """
 import os, signal, sys
 import forebay as fb
-loader = fb.Loader(sys.argv[1], [fb.raw("bin"), fb.label("cls")], batch_size=10, shuffle="full",
+loader = fb.Loader(sys.argv[1], [fb.raw("jpg"), fb.label("cls")], batch_size=10, shuffle="full",
                    cache={"disk": sys.argv[2] + ":10MB"})
 for epoch in range(2):
     for batch in loader:
