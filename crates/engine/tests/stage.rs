@@ -331,6 +331,10 @@ async fn p049_files_of_another_disk_are_staged_and_tables_are_not() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.hint().unwrap_or_default().contains(hint));
     }
+    for inside in [source.path().to_path_buf(), source.path().join("a")] {
+        let error = plan_stage(&spec, &inside, &options()).await.unwrap_err();
+        assert!(error.to_string().contains("the objects lie there"), "{error}");
+    }
     let file = source.path().join("a/x.jpg");
     assert_eq!(plan_stage(&spec, &file, &options()).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
 }
