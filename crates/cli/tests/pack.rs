@@ -3,10 +3,12 @@
 mod harness;
 
 use forebay_testkit::made::Made;
+use forebay_testkit::server::{Act, Fault, Objects, SlowServer};
 use harness::{Harness, files};
 use serde_json::json;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 #[test]
 fn p020_packing_twice_gives_identical_shards_that_rotate_on_count_and_bytes() {
@@ -128,6 +130,82 @@ fn p020_a_killed_pack_leaves_nothing_half_readable() {
             }
         }
     }
+}
+
+#[test]
+fn p020_packing_to_a_store_gives_the_bytes_that_packing_to_a_folder_does() {
+    let harness = Harness::new();
+    Made::default().tree(&harness.path("tree"));
+    harness.ok(&["pack", "tree", "out", "--max-count", "10"]);
+    let server = SlowServer::start(Objects::new()).unwrap();
+    // The first request for every object is refused.
+    server.script(|seen| if seen.attempt == 1 && !seen.listing { Act::status(503) } else { Act::default() });
+    let (web, endpoint) = (format!("{}/web/in", server.url()), format!("endpoint={}", server.url()));
+    let s3 = ["--to", "s3://bucket/s3/", "--to-option", &endpoint, "--to-option", "anonymous=true"];
+    for (to, stored) in [(&["--to", web.as_str()][..], "web/in"), (&s3, "s3")] {
+        let pack = |more: &[&str]| harness.run(&[&["pack", "tree"], to, more].concat());
+        let said = pack(&["--max-count", "10"]);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        said.has(&[
+            "train-000002.tar: 4 samples",
+            "train-classes.txt: 3 class names",
+            "packed 24 samples into 3",
+        ]);
+        let copy = format!("copy-{}", &stored[..2]);
+        let spec = format!("{}/{stored}/train-{{{{000000..000002}}.tar,classes.txt}}", server.url());
+        harness.ok(&["stage", &spec, &copy]);
+        assert!(files(&harness.path(&copy).join(stored)) == files(&harness.path("out")), "{stored}");
+        let again = pack(&[]);
+        assert_eq!(again.code, 2, "{}", again.stderr);
+        again.warns(&["train-000000.tar", "exist already", "hint: add `--overwrite`"]);
+        let over = pack(&["--overwrite", "--max-count", "20"]);
+        assert_eq!(over.code, 0, "{}", over.stderr);
+        if stored == "s3" {
+            over.warns(&["warning: 1 shard of an earlier run remain", "s3://bucket/s3/train-000002.tar"]);
+        }
+    }
+    let left = std::fs::read_dir(harness.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("forebay-pack")));
+    for (args, why) in [
+        (&["--to", "shards/"][..], "no URL of a store"),
+        (&["--to", "cassandra://h/k/t"], "forebay ingest"),
+        (&["out", "--to", "s3://b/"], "cannot be used with"),
+        (&[], "<OUT>"),
+    ] {
+        let said = harness.run(&[&["pack", "tree"], args].concat());
+        assert_eq!(said.code, 2, "{}", said.stderr);
+        said.warns(&[why]);
+    }
+}
+
+#[test]
+fn p020_a_pack_to_a_store_that_is_killed_leaves_whole_shards_only() {
+    let harness = Harness::new();
+    Made::default().tree(&harness.path("tree"));
+    harness.ok(&["pack", "tree", "out", "--max-count", "10"]);
+    let server = SlowServer::start(Objects::new()).unwrap();
+    server.script(|seen| {
+        let held = seen.method == "PUT" && seen.key == "x/train-000001.tar";
+        if held { Act::fault(Fault::Hang) } else { Act::default() }
+    });
+    let to = format!("{}/x/", server.url());
+    let args = ["pack", "tree", "--to", &to, "--max-count", "10"];
+    let mut child = harness.command(&args).stdout(Stdio::null()).spawn().unwrap();
+    // Looked for, then sent.
+    let began = Instant::now();
+    while server.attempts("x/train-000001.tar") < 2 && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9), "it was killed at work");
+    server.script(|_| Act::default());
+    let name = |n: u32| format!("{to}train-{n:06}.tar");
+    harness.ok(&["stage", &name(0), "copy"]);
+    let (found, whole) = (harness.path("copy/x/train-000000.tar"), harness.path("out/train-000000.tar"));
+    assert!(std::fs::read(found).unwrap() == std::fs::read(whole).unwrap());
+    assert_eq!(harness.run(&["info", &name(1)]).code, 3, "nothing of the second one");
+    harness.ok(&["pack", "tree", "--to", &to, "--max-count", "10", "--overwrite"]);
+    harness.ok(&["verify", &format!("{to}train-{{000000..000002}}.tar"), "--strict"]);
 }
 
 #[test]

@@ -211,6 +211,8 @@ fn p049_senseless_and_impossible_requests_have_their_exit_codes() {
         (&[&there, "copy", "--prefix", "a", "--list", "evil.txt"], 2, "cannot be used with"),
         (&[&server.url(), "copy", "--list", "evil.txt"], 2, "`..` part"),
         (&[&there, "file"], 2, "no folder"),
+        // Not even the superuser may make a folder there.
+        (&[&there, "/sys/forebay-copy"], 3, "a folder that you may write to"),
         (&[&missing, "copy"], 3, "missing.bin"),
         (&[&secret, "copy"], 3, "secret.bin"),
         (&["no/such/folder", "copy"], 3, "no/such"),

@@ -2,12 +2,17 @@
 //! `stage_local.rs`, the command in the CLI's tests.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
+#[path = "common/remote.rs"]
+#[allow(dead_code, reason = "every test file uses its own part")]
+mod remote;
+
 use bytes::Bytes;
 use forebay_core::{Error, ErrorKind, Result};
 use forebay_engine::stage::{StageOptions, StagePlan, Staged, plan_stage, plan_stage_with_store, run_stage};
 use forebay_store::{ByteRange, CountingStore, MemoryStore, ObjectMeta, Store};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
+use remote::{Answer, Far};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -220,6 +225,33 @@ async fn p049_a_piece_that_the_disk_changed_is_fetched_again_before_the_object_g
     assert!(std::fs::read(folder.path().join("train/0.tar")).unwrap() == content("train/0.tar", 1000));
 }
 
+#[test]
+fn p049_pieces_of_one_object_and_several_objects_are_fetched_side_by_side() {
+    for (objects, bytes) in [(1u64, 1000), (12, 100)] {
+        let memory = MemoryStore::new();
+        for key in 0..objects {
+            memory.insert(key.to_string(), content("x", bytes)).unwrap();
+        }
+        let far = Far::new(memory, |_, _| Answer::Held);
+        let folder = tempfile::tempdir().unwrap();
+        let (store, place) = (far.clone(), folder.path().to_path_buf());
+        let staging = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let options = StageOptions { in_flight: 6, ..options() };
+                let plan = plan_stage_with_store(store, &[".".into()], &place, &options).await.unwrap();
+                run_stage(&plan, &options, &|_| Ok(())).await.unwrap()
+            })
+        });
+        far.wait_in_flight(6);
+        assert_eq!(far.counts().requests, 6, "no more than that before one is answered");
+        far.release(objects);
+        assert_eq!(staging.join().unwrap().copied, objects);
+        assert_eq!(far.counts().most_in_flight, 6);
+        assert_eq!(std::fs::read(folder.path().join("0")).unwrap(), content("x", bytes));
+    }
+}
+
 #[tokio::test]
 async fn p049_with_a_limit_pieces_are_no_more_than_a_quarter_of_a_second() {
     let memory = MemoryStore::new();
@@ -330,6 +362,10 @@ async fn p049_files_of_another_disk_are_staged_and_tables_are_not() {
         let error = plan_stage(&[spec.into()], folder.path(), &options()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.hint().unwrap_or_default().contains(hint));
+    }
+    for inside in [source.path().to_path_buf(), source.path().join("a")] {
+        let error = plan_stage(&spec, &inside, &options()).await.unwrap_err();
+        assert!(error.to_string().contains("the objects lie there"), "{error}");
     }
     let file = source.path().join("a/x.jpg");
     assert_eq!(plan_stage(&spec, &file, &options()).await.unwrap_err().kind(), ErrorKind::InvalidConfig);

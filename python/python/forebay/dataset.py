@@ -144,8 +144,8 @@ def open(
     manifest_dir: where manifests are kept between runs.
     storage_options: what a remote store is told: `endpoint`, credentials, trust (`docs/guide/remote.md`). Files of this
         machine take none.
-    local: a folder that `forebay stage` filled with objects of this dataset, or with some of them. What is whole there, in
-        the version that the store has now, is read there, the rest from the store. Nothing else changes.
+    local: a folder that `forebay stage` filled with objects of this dataset, or with some of them. What is whole there,
+        in the version that the store has now, is read there, the rest from the store. Nothing else changes.
     extensions: extensions of the files of a folder that are samples, without the dot.
     rebuild: build the manifest anew even if a kept one still fits.
     progress: called now and then while a manifest is built, with objects done, objects in all, samples and bytes.

@@ -73,10 +73,11 @@ pub(crate) enum Command {
     /// Write a dataset, such as a folder of images, into tar shards.
     ///
     /// The same samples and settings give the same bytes on every run and machine. A shard appears under its name
-    /// only when it is complete.
+    /// only when it is complete, in a folder as in a store.
     #[command(after_help = "Examples:
   forebay pack images/train shards/ --prefix train --max-bytes 1GiB
-  forebay pack images/ shards/ --labels labels.csv --shuffle --seed 7")]
+  forebay pack images/ shards/ --labels labels.csv --shuffle --seed 7
+  forebay pack images/train --to s3://bucket/shards/ --to-option endpoint=http://127.0.0.1:9000")]
     Pack(PackArgs),
 
     /// Copy a dataset, or a part of it, from any store to a local disk.

@@ -1,6 +1,6 @@
 //! The arguments of each command, as typed. Defaults that depend on a pipeline file are told in the help, not set here.
 
-use super::data::{DataArgs, HowArgs};
+use super::data::{DataArgs, HowArgs, option_pair};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -50,8 +50,14 @@ pub(crate) struct PackArgs {
     #[arg(value_name = "DIR")]
     pub(crate) from: String,
     /// The folder for the shards; it is made when it is missing.
-    #[arg(value_name = "OUT")]
-    pub(crate) out: PathBuf,
+    #[arg(value_name = "OUT", required_unless_present = "to")]
+    pub(crate) out: Option<PathBuf>,
+    /// A store for the shards instead of a folder, such as `s3://bucket/shards/`.
+    #[arg(long, value_name = "URL", conflicts_with = "out")]
+    pub(crate) to: Option<String>,
+    /// What that store is told, such as `endpoint=http://127.0.0.1:9000`; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = option_pair, requires = "to")]
+    pub(crate) to_option: Vec<(String, String)>,
     /// Shards are called PREFIX-000000.tar and so on.
     #[arg(long, default_value = "train", value_name = "PREFIX")]
     pub(crate) prefix: String,

@@ -6,6 +6,7 @@ use forebay_core::recipe::Recipe;
 use forebay_core::size::parse_bytes;
 use forebay_core::{Error, Result};
 use forebay_engine::shard::ShardWriterOptions;
+use forebay_store::StoreOptions;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,11 +15,20 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct PackPlan {
     pub(crate) data: Data,
+    /// The folder; means nothing when shards go to a store.
     pub(crate) out: PathBuf,
+    pub(crate) to: Option<PackTo>,
     pub(crate) prefix: String,
     pub(crate) shards: ShardWriterOptions,
     /// The seed of the order; as stored when there is none.
     pub(crate) shuffle: Option<u64>,
+}
+
+/// The store that shards are packed to.
+#[derive(Debug)]
+pub(crate) struct PackTo {
+    pub(crate) url: String,
+    pub(crate) options: StoreOptions,
 }
 
 impl PackArgs {
@@ -33,16 +43,18 @@ impl PackArgs {
         if self.max_count == 0 || max_bytes == 0 {
             return Err(Error::invalid_config("--max-count and --max-bytes must be at least 1"));
         }
-        let out = self.out.to_str().filter(|out| !out.contains(['%', '{'])).ok_or_else(|| {
+        let folder = self.out.clone().unwrap_or_default();
+        let out = folder.to_str().filter(|out| !out.contains(['%', '{'])).ok_or_else(|| {
             Error::invalid_config(format!(
                 "write shards into `{}`: `%`, `{{` and what is not UTF-8 cannot stand in the folder's name",
-                self.out.display()
+                folder.display()
             ))
         })?;
         let pattern = Path::new(out).join(format!("{}-%06d.tar", self.prefix));
         Ok(PackPlan {
+            out: folder.clone(),
             data: self.how.resolve(vec![self.from.clone()])?,
-            out: self.out.clone(),
+            to: self.to.clone().map(|url| PackTo { url, options: self.to_option.iter().cloned().collect() }),
             prefix: self.prefix.clone(),
             shards: ShardWriterOptions {
                 max_samples: self.max_count,

@@ -1,4 +1,6 @@
-//! `forebay pack`: a dataset into tar shards, sample by sample.
+//! `forebay pack`: a dataset into tar shards, sample by sample. Where they go is in `target`.
+
+mod target;
 
 use super::{Context, Done, counted, size};
 use crate::args::PackPlan;
@@ -6,12 +8,12 @@ use crate::progress::Progress;
 use forebay_core::manifest::{FieldKind, Manifest};
 use forebay_core::plan::{Sampler, Shuffle};
 use forebay_core::{Error, Result, SampleId};
-use forebay_engine::shard::{ShardInfo, ShardWriter};
+use forebay_engine::shard::ShardWriter;
 use forebay_engine::source::{Dataset, FieldValue, SourceKind};
 use futures::{StreamExt, stream};
 use serde_json::json;
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use target::{Packed, Target};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Samples that are read ahead of the one being written: enough to keep a disk busy, few enough to bound memory.
@@ -24,25 +26,29 @@ const LABEL: &str = "cls";
 const LABEL_COLUMNS: [&str; 6] = ["label", "class", "class_name", "category", "target", "y"];
 
 pub(super) fn run(plan: &PackPlan, context: &Context) -> Result<Done> {
-    let existing = shards_of(&plan.out, &plan.prefix);
+    let target = Target::open(plan)?;
+    let existing = context.wait(target.existing(&plan.prefix))??;
     if !plan.shards.overwrite && !existing.is_empty() {
-        let (first, many) = (existing[0].display(), counted(existing.len() as u64, "shard"));
+        let (first, many) = (&existing[0], counted(existing.len() as u64, "shard"));
         let message = format!("write shards `{first}` and so on: {many} of that name exist already");
         return Err(Error::invalid_config(message)
             .with_hint("add `--overwrite` to replace them, or choose another `--prefix`"));
     }
     let dataset = context.open(&plan.data)?;
-    let shards = write(plan, &dataset, context)?;
-    let classes = dataset.class_names().map(|names| write_classes(plan, names)).transpose()?;
+    let shards = write(plan, &target, &dataset, context)?;
+    let classes = match dataset.class_names() {
+        Some(names) => Some(context.wait(target.put_classes(&plan.prefix, names))??),
+        None => None,
+    };
 
     let report = &context.report;
     for shard in &shards {
         let (samples, bytes) = (counted(shard.samples, "sample"), size(shard.bytes));
-        report.line(format_args!("{}: {samples}, {bytes}", shard.path.display()));
+        report.line(format_args!("{}: {samples}, {bytes}", shard.place));
     }
     if let Some(classes) = &classes {
         let names = dataset.class_names().map_or(0, <[String]>::len);
-        report.line(format_args!("{}: {}", classes.display(), counted(names as u64, "class name")));
+        report.line(format_args!("{classes}: {}", counted(names as u64, "class name")));
     }
     let (samples, bytes) = totals(&shards);
     report.line(format_args!(
@@ -51,34 +57,32 @@ pub(super) fn run(plan: &PackPlan, context: &Context) -> Result<Done> {
         counted(shards.len() as u64, "shard"),
         size(bytes)
     ));
-    let left: Vec<String> = existing
-        .iter()
-        .filter(|path| !shards.iter().any(|shard| shard.path == **path))
-        .map(|path| path.display().to_string())
-        .collect();
+    let left: Vec<&String> =
+        existing.iter().filter(|place| !shards.iter().any(|shard| shard.place == **place)).collect();
     if !left.is_empty() {
-        let named = left.iter().take(5).map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
+        let named = left.iter().take(5).map(|place| format!("`{place}`")).collect::<Vec<_>>().join(", ");
         report.warning(format_args!(
             "{} of an earlier run remain beside the new ones: {named}",
             counted(left.len() as u64, "shard")
         ));
     }
-    let shard = |shard: &ShardInfo| json!({ "path": shard.path.display().to_string(), "samples": shard.samples, "bytes": shard.bytes });
+    let shard =
+        |shard: &Packed| json!({ "path": shard.place, "samples": shard.samples, "bytes": shard.bytes });
     Ok(Done::with(json!({
         "samples": samples,
         "bytes": bytes,
         "shards": shards.iter().map(shard).collect::<Vec<_>>(),
-        "classes": classes.map(|path| path.display().to_string()),
+        "classes": classes,
         "left_over": left,
     })))
 }
 
-fn totals(shards: &[ShardInfo]) -> (u64, u64) {
+fn totals(shards: &[Packed]) -> (u64, u64) {
     shards.iter().fold((0, 0), |(samples, bytes), shard| (samples + shard.samples, bytes + shard.bytes))
 }
 
 /// Reads a few samples ahead and writes them in order.
-fn write(plan: &PackPlan, dataset: &Dataset, context: &Context) -> Result<Vec<ShardInfo>> {
+fn write(plan: &PackPlan, target: &Target, dataset: &Dataset, context: &Context) -> Result<Vec<Packed>> {
     let manifest = dataset.manifest();
     let (shuffle, seed) = match plan.shuffle {
         Some(seed) => (Shuffle::Full, seed),
@@ -87,12 +91,13 @@ fn write(plan: &PackPlan, dataset: &Dataset, context: &Context) -> Result<Vec<Sh
     let order = Sampler::new(manifest, shuffle, seed)?.plan(0);
     let mut keys = Keys::new(dataset);
     let label = label_field(manifest);
-    let mut writer = ShardWriter::new(plan.shards.clone())?;
+    let mut writer = ShardWriter::new(target.writer_options(plan))?;
     let bar = Progress::new(&context.report, "packing", "samples", manifest.len());
     let samples = stream::iter((0..manifest.len()).map(|position| order.at(position)));
     let read = samples.map(|sample| async move { (sample, dataset.read_sample(sample).await) });
     let mut read = Box::pin(read.buffered(READ_AHEAD).enumerate());
     context.wait(async {
+        let mut packed = Vec::new();
         while let Some((at, (sample, fields))) = read.next().await {
             context.interrupt.check()?;
             let fields = fields?;
@@ -102,11 +107,12 @@ fn write(plan: &PackPlan, dataset: &Dataset, context: &Context) -> Result<Vec<Sh
             let members: Vec<(&str, &[u8])> =
                 payloads.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
             writer.add(&keys.of(sample)?, &members)?;
+            target.take(writer.take_finished(), &mut packed).await?;
             bar.set(at as u64 + 1, manifest.len());
         }
-        Result::Ok(())
-    })??;
-    writer.finish()
+        target.take(writer.finish()?, &mut packed).await?;
+        Ok(packed)
+    })?
 }
 
 /// The field of integers that is the label under another name; `None` when there is none, or a `cls` already.
@@ -178,36 +184,6 @@ fn short(path: &str) -> (String, String) {
     let stem = stem.replace('.', "_");
     let key = if folder.is_empty() { stem } else { format!("{folder}/{stem}") };
     (key, extension.to_lowercase())
-}
-
-/// Names of the classes, a line each in the order of their numbers; whole or not at all.
-fn write_classes(plan: &PackPlan, names: &[String]) -> Result<PathBuf> {
-    let path = plan.out.join(format!("{}-classes.txt", plan.prefix));
-    let doing = |error| Error::io(format!("write class names `{}`", path.display()), error);
-    let lines: Vec<String> = names.iter().map(|name| name.replace('\n', " ")).collect();
-    let text = lines.join("\n") + "\n";
-    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(&plan.out).map_err(doing)?;
-    std::io::Write::write_all(&mut file, text.as_bytes()).map_err(doing)?;
-    // Other files of a dataset are readable by everybody who may enter its folder; a temporary file is not.
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(permissions).map_err(doing)?;
-    file.persist(&path).map_err(|error| doing(error.error))?;
-    Ok(path)
-}
-
-/// Shards of this prefix that are there, in order.
-fn shards_of(folder: &Path, prefix: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let ours = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let number = name
-            .and_then(|name| name.strip_prefix(prefix)?.strip_prefix('-')?.strip_suffix(".tar"))
-            .unwrap_or("");
-        number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(ours).collect();
-    found.sort();
-    found
 }
 
 #[cfg(test)]

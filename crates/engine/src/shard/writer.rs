@@ -104,6 +104,11 @@ impl ShardWriter {
         Ok(())
     }
 
+    /// Shards that were finished since this was asked the last time; [`Self::finish`] leaves them out.
+    pub fn take_finished(&mut self) -> Vec<ShardInfo> {
+        std::mem::take(&mut self.done)
+    }
+
     /// Closes the last shard and lists all of them.
     pub fn finish(mut self) -> Result<Vec<ShardInfo>> {
         self.close_shard()?;

@@ -120,6 +120,7 @@ async fn plan(
         check_keys(&keys)?;
         let place = Place::new(&folder)?;
         place.check(keys.into_iter())?;
+        refuse_itself(&place, &name, &objects)?;
         let journal = Journal::read(&place)?;
         journal.check_origin(&place, &name)?;
         let mut to_copy = Vec::new();
@@ -143,6 +144,17 @@ async fn plan(
     let here_bytes = bytes - sum(&mut to_copy.iter().map(|copy| &copy.object));
     let (count, here) = (objects.len() as u64, (objects.len() - to_copy.len()) as u64);
     Ok(StagePlan { store, place, origin, to_copy, objects: count, bytes, here, here_bytes })
+}
+
+/// A copy that lies in what is copied would be copied, too, by the next run.
+fn refuse_itself(place: &Place, origin: &str, objects: &[ObjectMeta]) -> Result<()> {
+    let origin = Path::new(origin);
+    let inside = |object: &ObjectMeta| origin.join(&object.key).starts_with(&place.root);
+    if origin.is_absolute() && objects.iter().any(inside) {
+        let message = format!("stage into `{}`: the objects lie there", place.root.display());
+        return Err(Error::invalid_config(message).with_hint("choose a folder outside of what is copied"));
+    }
+    Ok(())
 }
 
 /// Objects that are here and are not what the journal says.
