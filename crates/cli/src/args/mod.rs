@@ -2,12 +2,14 @@
 //!
 //! These types hold words as typed; `resolved` turns them into what the commands need, with all faults at once.
 
+mod cache;
 mod data;
 mod raw;
 mod resolved;
 mod stage;
 mod table;
 
+pub(crate) use cache::{CacheArgs, CacheClearArgs, CacheCommand, CacheShowArgs, CacheVerifyArgs};
 pub(crate) use data::{Data, extensions};
 pub(crate) use raw::{
     BenchArgs, ConfigArgs, ConfigCommand, ConfigShowArgs, DemoArgs, IndexArgs, InfoArgs, PackArgs,
@@ -127,6 +129,13 @@ pub(crate) enum Command {
     #[command(after_help = "Example:
   forebay config show --pipeline pipeline.toml")]
     Config(ConfigArgs),
+
+    /// Look after caches on disk.
+    #[command(after_help = "Examples:
+  forebay cache show /nvme/forebay
+  forebay cache verify /nvme/forebay
+  forebay cache clear /nvme/forebay --yes")]
+    Cache(CacheArgs),
 
     /// Measure and compare loaders; runs `python3 -m forebay.bench`.
     ///

@@ -4,6 +4,7 @@
 //! exit code. Errors are returned, never printed here.
 
 pub(crate) mod bench;
+mod cache;
 mod config;
 mod demo;
 mod index;
@@ -63,6 +64,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Config(args) => match args.command {
             ConfigCommand::Show(args) => config::show(&args, context),
         },
+        Command::Cache(args) => cache::run(&args.command, context),
         Command::Bench(args) => bench::run(&args.passed),
         Command::Version => Ok(version(context)),
         Command::Reference(args) => reference::run(&args, context),

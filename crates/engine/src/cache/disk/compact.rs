@@ -36,6 +36,9 @@ impl Writer {
                 .map(|(number, _)| *number)
                 .collect()
         };
+        if let Err(error) = self.seal_any(&found) {
+            return self.give_up(shared, &error);
+        }
         let mut records = records(shared, &found);
         for number in found {
             let records = records.remove(&number).unwrap_or_default();
@@ -96,6 +99,7 @@ impl Writer {
                 .map(|(number, _)| *number)
                 .collect()
         };
+        self.seal_any(&dirty)?;
         let mut records = records(shared, &dirty);
         // Each segment that was dirty is emptied once: moved records make no dead ones but in their old segment.
         for _ in 0..dirty.len() {
@@ -109,6 +113,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Closes the active segment if it is one of these: what moves must not move into a segment that is emptied.
+    fn seal_any(&mut self, segments: &[u32]) -> io::Result<()> {
+        if segments.iter().any(|number| self.is_active(*number)) { self.seal() } else { Ok(()) }
+    }
+
     /// Moves records out of a segment from its end on and removes it. Stops early when it is enough.
     fn empty(
         &mut self,
@@ -118,10 +127,17 @@ impl Writer {
         limit: u64,
         enough: &dyn Fn(&State) -> bool,
     ) -> io::Result<()> {
-        if self.is_active(number) {
-            self.seal()?;
-        }
-        let file = open_ours(&self.dir.join(segment_name(number)), true)?;
+        let file = match open_ours(&self.dir.join(segment_name(number)), true) {
+            // Somebody removed it: its payloads are lost, and nothing is left to compact.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                for (id, entry) in records {
+                    shared.condemn(id, &entry);
+                }
+                shared.state().segments.remove(&number);
+                return Ok(());
+            }
+            opened => opened?,
+        };
         records.sort_unstable_by_key(|(_, entry)| entry.at);
         // Forgotten or found damaged since the list was made.
         let still = |(id, entry): &(PayloadId, Entry)| shared.state().live.get(id) == Some(entry);
@@ -142,7 +158,7 @@ impl Writer {
             }
             let down_to = batch.last().map_or(UNIT, |(_, entry)| entry.start());
             let batch: Vec<_> = batch.into_iter().filter(still).collect();
-            let batch = self.read_batch(shared, &file, batch);
+            let batch = Self::read_batch(shared, &file, batch);
             if moved <= room {
                 self.move_records(shared, &batch)?;
                 cut(shared, &file, number, down_to)?;
@@ -155,7 +171,7 @@ impl Writer {
     }
 
     /// Payloads of records that are sound; others are forgotten.
-    fn read_batch(&self, shared: &Shared, file: &File, batch: Records) -> Vec<(PayloadId, Entry, Bytes)> {
+    fn read_batch(shared: &Shared, file: &File, batch: Records) -> Vec<(PayloadId, Entry, Bytes)> {
         let mut read = Vec::with_capacity(batch.len());
         for (id, entry) in batch {
             let mut bytes = vec![0; entry.length as usize];

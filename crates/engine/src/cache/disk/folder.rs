@@ -38,11 +38,19 @@ fn segment_number(name: &str) -> Option<u32> {
 /// Opens one of our files, never by way of a link in its place.
 pub(super) fn open_ours(path: &Path, write: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(write).create(write).truncate(false);
+    options.read(true).write(write);
     // Without NONBLOCK the open of a pipe would wait for its other end.
     options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
     let file = options.open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// As [`open_ours`] for writing; makes the file when it is not there.
+pub(super) fn open_or_create(path: &Path) -> io::Result<File> {
+    match create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_ours(path, true),
+        made => made,
+    }
 }
 
 /// Makes a file that is not there yet.

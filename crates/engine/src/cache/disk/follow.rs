@@ -15,13 +15,20 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct Follower {
     read: Mutex<Option<ReadIndex>>,
+    /// Whether segments are scanned when the index is not sound.
+    rebuild: bool,
 }
 
 impl Follower {
     /// Reads what is there now.
-    pub(super) fn new(dir: &Path) -> io::Result<(Self, State)> {
-        let loaded = load::load(dir, false)?;
-        Ok((Self { read: Mutex::new(loaded.index) }, loaded.state))
+    pub(super) fn new(dir: &Path, rebuild: bool) -> io::Result<(Self, State)> {
+        let loaded = load::load(dir, rebuild)?;
+        Ok((Self { read: Mutex::new(loaded.index), rebuild }, loaded.state))
+    }
+
+    /// Whether what is held was read from a sound index.
+    pub(super) fn has_index(&self) -> bool {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Takes what the writer wrote since the last time; `false` when there is nothing new.
@@ -36,7 +43,7 @@ impl Follower {
         match &mut *read {
             Some(read) if read.inode == meta.ino() => read_on(shared, read).unwrap_or(false),
             _ => {
-                let Ok(loaded) = load::load(&shared.dir, false) else { return false };
+                let Ok(loaded) = load::load(&shared.dir, self.rebuild) else { return false };
                 *read = loaded.index;
                 let mut state = shared.state();
                 let old = std::mem::replace(&mut *state, loaded.state);

@@ -30,7 +30,7 @@ pub(super) struct ReadIndex {
     pub(super) end: u64,
 }
 
-/// Reads a cache's directory. `rebuild` says whether segments are scanned when the index is not sound; whoever only
+/// Reads a cache's directory and writes nothing. `rebuild` says whether segments are scanned when the index is not sound; whoever only
 /// reads waits for the writer to do so.
 pub(super) fn load(dir: &Path, rebuild: bool) -> io::Result<Loaded> {
     let (segments, highest) = folder::segments(dir)?;
@@ -76,9 +76,9 @@ fn read_index(loaded: &mut Loaded, file: File, strict: bool) -> io::Result<()> {
     loaded.next_segment = loaded.next_segment.max(next).max(last);
     if strict && extent.holes > 0 {
         let payloads: Vec<_> = state.live.keys().copied().collect();
-        payloads.into_iter().for_each(|id| {
+        for id in payloads {
             state.remove(id);
-        });
+        }
         return Ok(());
     }
     state.lines = (extent.end / super::segment::UNIT).saturating_sub(1);

@@ -2,7 +2,7 @@
 //!
 //! The kernel lets go of the lock when its holder ends, however it ends.
 
-use super::folder::{LOCK, open_ours};
+use super::folder::{LOCK, open_or_create};
 use forebay_core::{Error, Result};
 use std::fs::{File, TryLockError};
 use std::io;
@@ -15,11 +15,11 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock; `None` when another has it or when nothing may be written here.
+    /// Takes the lock; `None` when another has it, or when nothing may be written here.
     pub(super) fn take(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(LOCK);
         let fault = |error| Error::io(format!("lock the cache `{}`", dir.display()), error);
-        let file = match open_ours(&path, true) {
+        let file = match open_or_create(&path) {
             Ok(file) => file,
             Err(error)
                 if matches!(

@@ -6,25 +6,31 @@
 //! (`lock`), others follow the index as it grows (`follow`). Nothing here fails a training loop once the directory is
 //! open: what cannot be read is not there, what cannot be written is not kept. See `docs/design/cache-disk.md`.
 
+mod clear;
 mod compact;
 mod folder;
 mod follow;
 mod index;
+mod lines;
 mod load;
 mod lock;
 mod queue;
+mod read;
 mod segment;
 mod state;
+mod view;
 mod writer;
+
+pub use clear::{Cleared, Stored};
+pub use view::{DiskOptions, DiskView};
 
 use super::{Payload, TierView};
 use bytes::Bytes;
-use folder::segment_name;
 use follow::Follower;
 use forebay_core::cache::PayloadId;
 use forebay_core::{Error, Result};
+use forebay_store::LocalStore;
 use forebay_store::local::{LocalOptions, ReadMode};
-use forebay_store::{LocalStore, Store};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lock::Lock;
@@ -32,55 +38,9 @@ use queue::Queue;
 use segment::Entry;
 use state::{Room, State};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use writer::Writer;
-
-/// How often a payload that moves while it is read is looked for again.
-const LOOKS: usize = 4;
-
-/// Settings of a [`DiskTier`].
-#[derive(Clone, Copy, Debug)]
-pub struct DiskOptions {
-    /// Most bytes of all files of the cache together.
-    pub limit: u64,
-    /// Bytes that may wait to be written. More lets a burst of fetches pass a slow disk.
-    pub queue_bytes: u64,
-    /// Size at which a segment is closed; `None` follows the limit.
-    pub segment_bytes: Option<u64>,
-    /// Bytes after which writes fail as they do on a full disk, to try out what happens then.
-    pub full_after: Option<u64>,
-}
-
-impl DiskOptions {
-    /// Defaults for a limit.
-    pub fn new(limit: u64) -> Self {
-        Self { limit, queue_bytes: 32 << 20, segment_bytes: None, full_after: None }
-    }
-}
-
-/// What a disk tier holds, in more detail than [`TierView`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskView {
-    /// As all tiers say it.
-    pub tier: TierView,
-    /// Bytes of segments and index.
-    pub file_bytes: u64,
-    /// Bytes of segments that hold nothing any more and come back by compaction.
-    pub dead_bytes: u64,
-    /// Segments.
-    pub segments: u64,
-    /// Datasets.
-    pub groups: u64,
-    /// When the oldest payload was kept, in seconds since 1970.
-    pub oldest: Option<u32>,
-    /// When the newest payload was kept, in seconds since 1970.
-    pub newest: Option<u32>,
-    /// Another process writes, or nothing may be written here: this one only reads.
-    pub read_only: bool,
-    /// Writes failed: nothing more is kept in this run.
-    pub full: bool,
-}
 
 /// Payloads on a local disk. Dropping it writes what waits and lets go of the lock.
 #[derive(Debug)]
@@ -97,8 +57,8 @@ struct Shared {
     dir: PathBuf,
     state: Mutex<State>,
     store: LocalStore,
-    /// Payloads that were found damaged, to be forgotten in the index too.
-    condemned: Mutex<Vec<PayloadId>>,
+    /// Payloads that were found damaged, to be forgotten in the index too by whoever writes it.
+    condemned: Option<Mutex<Vec<PayloadId>>>,
 }
 
 impl Shared {
@@ -113,9 +73,17 @@ impl Shared {
         if here {
             state.remove(id);
             state.damaged += 1;
-            self.condemned.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+            if let Some(condemned) = &self.condemned {
+                condemned.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+            }
         }
         here
+    }
+
+    fn take_condemned(&self) -> Vec<PayloadId> {
+        let list = self.condemned.as_ref();
+        list.map(|list| std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner)))
+            .unwrap_or_default()
     }
 }
 
@@ -133,7 +101,7 @@ impl DiskTier {
         let marker = folder::read_marker(dir)?;
         let Some(lock) = lock else {
             tracing::info!(dir = %dir.display(), "another process writes to the disk cache, this one only reads");
-            return Self::follow(dir, options.limit);
+            return Self::follow(dir, options.limit, false);
         };
         if marker.is_none() {
             folder::check_names(dir)?;
@@ -153,12 +121,12 @@ impl DiskTier {
                 ) =>
             {
                 tracing::warn!(dir = %dir.display(), %error, "the disk cache takes no payloads: the disk is full");
-                return Self::follow(dir, options.limit);
+                return Self::follow(dir, options.limit, false);
             }
             Err(error) => return Err(fault(error)),
         };
         (writer.segment_bytes, writer.room) = (options.segment_bytes, options.full_after);
-        let shared = Arc::new(Shared::new(dir, loaded.state));
+        let shared = Arc::new(Shared::new(dir, loaded.state, true));
         writer.shrink(&shared, options.limit).map_err(fault)?;
         let queue = Queue::new(Arc::clone(&shared), writer, options.queue_bytes);
         Ok(Self { shared, queue: Some(queue), follower: None, warned: AtomicBool::new(false) })
@@ -167,16 +135,16 @@ impl DiskTier {
     /// Opens a cache that is there, to look at it. Takes no lock and writes nothing.
     pub fn look(dir: &Path) -> Result<Self> {
         match folder::read_marker(dir)? {
-            Some(limit) => Self::follow(dir, limit),
-            None => Err(Error::not_found(format!("open the cache `{}`: no cache is there", dir.display()))),
+            Some(limit) => Self::follow(dir, limit, true),
+            None => Err(clear::no_cache(dir)),
         }
     }
 
-    fn follow(dir: &Path, limit: u64) -> Result<Self> {
+    fn follow(dir: &Path, limit: u64, rebuild: bool) -> Result<Self> {
         let fault = |error| Error::io(format!("open the cache `{}`", dir.display()), error);
-        let (follower, mut state) = Follower::new(dir).map_err(fault)?;
+        let (follower, mut state) = Follower::new(dir, rebuild).map_err(fault)?;
         state.limit = limit;
-        let shared = Arc::new(Shared::new(dir, state));
+        let shared = Arc::new(Shared::new(dir, state, false));
         Ok(Self { shared, queue: None, follower: Some(follower), warned: AtomicBool::new(false) })
     }
 
@@ -189,57 +157,6 @@ impl DiskTier {
     /// limit all fit.
     pub fn fixed_cost() -> u64 {
         State::fixed()
-    }
-
-    /// The length of a payload that is held.
-    pub fn has(&self, id: PayloadId) -> Option<u64> {
-        let held = |state: &State| match state.pending.get(&id) {
-            Some(pending) => Some(pending.bytes.len() as u64),
-            None => state.live.get(&id).map(|entry| u64::from(entry.length)),
-        };
-        let found = held(&self.shared.state());
-        match &self.follower {
-            Some(follower) if found.is_none() && follower.catch_up(&self.shared) => {
-                held(&self.shared.state())
-            }
-            _ => found,
-        }
-    }
-
-    /// Reads a payload and checks it. One whose bytes are wrong or cannot be read is forgotten, counted as damaged and
-    /// answered by `None`.
-    pub fn read(&self, id: PayloadId) -> BoxFuture<'_, Option<Bytes>> {
-        async move {
-            for _ in 0..LOOKS {
-                self.has(id)?;
-                let entry = {
-                    let state = self.shared.state();
-                    if let Some(pending) = state.pending.get(&id) {
-                        return Some(pending.bytes.clone());
-                    }
-                    // Gone since the line above: whoever asks again learns the same.
-                    *state.live.get(&id)?
-                };
-                let name = segment_name(entry.segment);
-                let read = match entry.length {
-                    0 => Ok(Bytes::new()),
-                    _ => self.shared.store.read(&name, entry.payload().into()).await,
-                };
-                match &read {
-                    Ok(bytes) if entry.matches(bytes) => return read.ok(),
-                    Ok(_) => {}
-                    Err(error) => self.warn(error),
-                }
-                // It may have moved while it was read; only a payload that is still said to lie there is damaged.
-                let newer = self.follower.as_ref().is_some_and(|follower| follower.catch_up(&self.shared));
-                if !newer && self.shared.condemn(id, &entry) {
-                    self.queue.iter().for_each(Queue::wake);
-                    return None;
-                }
-            }
-            None
-        }
-        .boxed()
     }
 
     /// Takes a payload in; `true` when it is held from now on. It is served at once and written by a thread. Waits
@@ -307,35 +224,12 @@ impl DiskTier {
     pub fn view(&self) -> TierView {
         self.shared.state().view()
     }
-
-    /// All that is known about it, ages included. Looks at every payload.
-    pub fn detail(&self) -> DiskView {
-        let state = self.shared.state();
-        let groups: std::collections::HashSet<u64> = state.live.values().map(|entry| entry.group).collect();
-        DiskView {
-            tier: state.view(),
-            file_bytes: state.file_bytes(),
-            dead_bytes: state.segments.values().map(state::Segment::dead).sum(),
-            segments: state.segments.len() as u64,
-            groups: groups.len() as u64,
-            oldest: state.live.values().map(|entry| entry.seconds).min(),
-            newest: state.live.values().map(|entry| entry.seconds).max(),
-            read_only: self.queue.is_none(),
-            full: state.full,
-        }
-    }
-
-    fn warn(&self, error: &Error) {
-        if !self.warned.swap(true, Relaxed) {
-            tracing::warn!(%error, "a payload of the disk cache could not be read; it is fetched again");
-        }
-    }
 }
 
 impl Shared {
-    fn new(dir: &Path, state: State) -> Self {
+    fn new(dir: &Path, state: State, writes: bool) -> Self {
         let options = LocalOptions { read_mode: ReadMode::Direct, ..LocalOptions::default() };
         let store = LocalStore::with_options(dir.to_owned(), &options);
-        Self { dir: dir.to_owned(), state: Mutex::new(state), store, condemned: Mutex::default() }
+        Self { dir: dir.to_owned(), state: Mutex::new(state), store, condemned: writes.then(Mutex::default) }
     }
 }

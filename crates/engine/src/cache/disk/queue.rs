@@ -180,7 +180,7 @@ impl Inner {
         self.waiting().closing = taken.closing;
         let shared = &*self.shared;
         let mut forgotten = taken.forgotten;
-        forgotten.append(&mut shared.condemned.lock().unwrap_or_else(PoisonError::into_inner));
+        forgotten.append(&mut shared.take_condemned());
         if !forgotten.is_empty() {
             writer.write_forgotten(shared, &forgotten);
         }

@@ -93,8 +93,13 @@ impl State {
     pub(super) fn used(&self) -> u64 {
         let records: u64 = self.segments.values().map(|segment| segment.length.saturating_sub(UNIT)).sum();
         let payloads = (self.live.len() + self.pending.len()) as u64;
-        let excess = self.lines.saturating_sub(2 * payloads + SPARE_LINES / 2);
-        Self::fixed() + records + self.reserved + payloads * PER_PAYLOAD + excess * UNIT
+        Self::fixed() + records + self.reserved + payloads * PER_PAYLOAD + self.excess()
+    }
+
+    /// Bytes of lines that are out of date beyond what is charged anyway.
+    fn excess(&self) -> u64 {
+        let payloads = (self.live.len() + self.pending.len()) as u64;
+        self.lines.saturating_sub(2 * payloads + SPARE_LINES / 2) * UNIT
     }
 
     /// Bytes of our files, but for the marker and the lock.
@@ -112,7 +117,7 @@ impl State {
             Room::None
         } else if wanted <= self.limit {
             Room::Free
-        } else if wanted - self.dead() <= self.limit {
+        } else if wanted.saturating_sub(self.dead() + self.excess()) <= self.limit {
             Room::AfterCompaction
         } else {
             Room::None

@@ -5,7 +5,7 @@
 
 use super::Shared;
 use super::folder::{self, INDEX, create, segment_name};
-use super::index::{index_head, write_line};
+use super::index::write_line;
 use super::load::Loaded;
 use super::lock::Lock;
 use super::segment::{Entry, MAX_SEGMENT, UNIT, record_head, record_size, segment_head};
@@ -14,9 +14,9 @@ use crate::cache::Payload;
 use forebay_core::cache::PayloadId;
 use rustix::fs::Advice;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// Records up to this size are put together in memory, so that one call writes them.
@@ -27,9 +27,9 @@ pub(super) const LINES_AT_ONCE: usize = SPARE_LINES as usize / 4;
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) dir: PathBuf,
-    index: File,
+    pub(super) index: File,
     active: Option<Active>,
-    next_segment: u32,
+    pub(super) next_segment: u32,
     /// Segments are closed at this size.
     pub(super) segment_bytes: Option<u64>,
     /// Bytes after which writes fail as on a full disk, for tests.
@@ -49,19 +49,15 @@ impl Writer {
     /// Goes on where the last writer ended. The index is written anew when it was not sound.
     pub(super) fn new(dir: PathBuf, lock: Lock, loaded: &mut Loaded) -> io::Result<Self> {
         let path = dir.join(INDEX);
-        let index = match loaded.index.take() {
-            Some(read) => {
-                drop(read.file);
-                let file = folder::open_ours(&path, true)?;
-                // What is behind the last sound line was torn.
-                file.set_len(read.end)?;
-                file
-            }
-            None => {
-                let held: Vec<_> = loaded.state.live.iter().map(|(id, entry)| (*id, *entry)).collect();
-                loaded.state.lines = held.len() as u64;
-                Self::write_index(&dir, loaded.next_segment, &held)?
-            }
+        let index = if let Some(read) = loaded.index.take() {
+            let file = folder::open_ours(&path, true)?;
+            // What is behind the last sound line was torn.
+            file.set_len(read.end)?;
+            file
+        } else {
+            let held: Vec<_> = loaded.state.live.iter().map(|(id, entry)| (*id, *entry)).collect();
+            loaded.state.lines = held.len() as u64;
+            Self::write_index(&dir, loaded.next_segment, &held)?
         };
         let last = loaded.state.segments.last_key_value().map(|(number, segment)| (*number, segment.length));
         let active = match last {
@@ -100,32 +96,22 @@ impl Writer {
                     }
                 }
             }
-            match self.append_lines(shared, &lines) {
-                Ok(()) => {
-                    let mut state = shared.state();
-                    for (id, turn, entry) in written {
-                        state.settle(id, turn, entry);
-                    }
-                }
-                Err(error) => fault = fault.or(Some(error)),
+            // A disk that is full may have no room for the lines: the last records make some.
+            while let Err(error) = self.append_lines(shared, &lines) {
+                fault = fault.or(Some(error));
+                let Some((_, _, entry)) = written.pop() else { break };
+                lines.truncate(lines.len() - UNIT as usize);
+                self.take_back(shared, &entry);
             }
+            let mut state = shared.state();
+            for (id, turn, entry) in written {
+                state.settle(id, turn, entry);
+            }
+            drop(state);
             fault = fault.or_else(|| self.trim_index(shared).err());
             if let Some(error) = fault {
                 return self.give_up(shared, &error);
             }
-        }
-    }
-
-    /// Says in the index that payloads are gone. They are gone from the state already.
-    pub(super) fn write_forgotten(&mut self, shared: &Shared, ids: &[PayloadId]) {
-        let written = if ids.len() > LINES_AT_ONCE {
-            self.rewrite_index(shared)
-        } else {
-            let lines: Vec<u8> = ids.iter().flat_map(|id| write_line(*id, None)).collect();
-            self.append_lines(shared, &lines).and_then(|()| self.trim_index(shared))
-        };
-        if let Err(error) = written {
-            self.give_up(shared, &error);
         }
     }
 
@@ -162,6 +148,19 @@ impl Writer {
         Ok(entry)
     }
 
+    /// Cuts off the record that was appended last.
+    fn take_back(&mut self, shared: &Shared, entry: &Entry) {
+        let last = |active: &&mut Active| active.number == entry.segment && active.length == entry.end();
+        let Some(active) = self.active.as_mut().filter(last) else { return };
+        if active.file.set_len(entry.start()).is_ok() {
+            active.length = entry.start();
+            self.room = self.room.map(|room| room + entry.size());
+            if let Some(segment) = shared.state().segments.get_mut(&entry.segment) {
+                segment.length = entry.start();
+            }
+        }
+    }
+
     /// Closes the active segment: its bytes are on disk then, and not in memory twice.
     pub(super) fn seal(&mut self) -> io::Result<()> {
         if let Some(active) = self.active.take() {
@@ -169,48 +168,6 @@ impl Writer {
             let _ = rustix::fs::fadvise(&active.file, 0, None, Advice::DontNeed);
         }
         Ok(())
-    }
-
-    /// Appends lines to the index.
-    pub(super) fn append_lines(&mut self, shared: &Shared, lines: &[u8]) -> io::Result<()> {
-        if lines.is_empty() {
-            return Ok(());
-        }
-        let end = (shared.state().lines + 1) * UNIT;
-        take_room(&mut self.room, lines.len() as u64)?;
-        self.index.write_all_at(lines, end).inspect_err(|_| drop(self.index.set_len(end)))?;
-        shared.state().lines += lines.len() as u64 / UNIT;
-        Ok(())
-    }
-
-    /// Writes the index anew when too much of it is out of date. Lines of what is not in the state yet would be lost.
-    pub(super) fn trim_index(&mut self, shared: &Shared) -> io::Result<()> {
-        let state = shared.state();
-        let stale = state.lines > 2 * state.live.len() as u64 + SPARE_LINES / 2;
-        drop(state);
-        if stale { self.rewrite_index(shared) } else { Ok(()) }
-    }
-
-    /// Puts an index of nothing but what is held in the place of the one there is.
-    pub(super) fn rewrite_index(&mut self, shared: &Shared) -> io::Result<()> {
-        // A copy, so that nobody who reads waits for the disk.
-        let held: Vec<_> = shared.state().live.iter().map(|(id, entry)| (*id, *entry)).collect();
-        take_room(&mut self.room, (held.len() as u64 + 1) * UNIT)?;
-        self.index = Self::write_index(&self.dir, self.next_segment, &held)?;
-        shared.state().lines = held.len() as u64;
-        Ok(())
-    }
-
-    fn write_index(dir: &Path, next_segment: u32, held: &[(PayloadId, Entry)]) -> io::Result<File> {
-        folder::replace(dir, INDEX, |file| {
-            let mut into = io::BufWriter::with_capacity(1 << 20, file);
-            into.write_all(&index_head(next_segment))?;
-            for (id, entry) in held {
-                into.write_all(&write_line(*id, Some(entry)))?;
-            }
-            into.flush()
-        })?;
-        folder::open_ours(&dir.join(INDEX), true)
     }
 
     /// Brings everything to the disk.
@@ -238,7 +195,9 @@ impl Writer {
         state.full = true;
         let waiting: Vec<_> = state.pending.keys().copied().collect();
         state.refused += waiting.len() as u64;
-        waiting.into_iter().for_each(|id| drop(state.drop_pending(id)));
+        for id in waiting {
+            state.drop_pending(id);
+        }
     }
 
     fn start_segment(&mut self, shared: &Shared) -> io::Result<()> {
@@ -279,7 +238,7 @@ fn write_record(file: &File, head: &[u8], bytes: &[u8], entry: &Entry) -> io::Re
     file.write_all_at(&padding, entry.payload().end)
 }
 
-fn take_room(room: &mut Option<u64>, bytes: u64) -> io::Result<()> {
+pub(super) fn take_room(room: &mut Option<u64>, bytes: u64) -> io::Result<()> {
     if let Some(room) = room {
         *room = room.checked_sub(bytes).ok_or(io::ErrorKind::StorageFull)?;
     }

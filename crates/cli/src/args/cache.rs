@@ -1,0 +1,70 @@
+//! The arguments of `forebay cache`.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// `forebay cache`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    #[command(subcommand)]
+    pub(crate) command: CacheCommand,
+}
+
+/// What can be done with a cache.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Show what a cache on disk holds: limit, bytes, payloads, datasets and ages.
+    #[command(after_help = "Examples:
+  forebay cache show /nvme/forebay
+  forebay cache show /nvme/forebay --json")]
+    Show(CacheShowArgs),
+
+    /// Read every payload of a cache on disk and name each that is damaged with its file and offset.
+    ///
+    /// Exits with 3 when damage was found. Damaged payloads are never served: a loader fetches them again. `--repair`
+    /// takes them out of the cache now.
+    #[command(after_help = "Examples:
+  forebay cache verify /nvme/forebay
+  forebay cache verify /nvme/forebay --repair")]
+    Verify(CacheVerifyArgs),
+
+    /// Remove a cache from disk: its own files and no others.
+    ///
+    /// Refuses while a process writes to the cache. The directory itself stays.
+    #[command(after_help = "Example:
+  forebay cache clear /nvme/forebay --yes")]
+    Clear(CacheClearArgs),
+}
+
+/// `forebay cache show`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheShowArgs {
+    /// The cache's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}
+
+/// `forebay cache verify`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheVerifyArgs {
+    /// The cache's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Take damaged payloads out of the cache; refused while a process writes to it.
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Print at most this many findings; all are counted.
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub(crate) limit: u64,
+}
+
+/// `forebay cache clear`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheClearArgs {
+    /// The cache's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Do it. Without this, the command says what would go and ends.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}

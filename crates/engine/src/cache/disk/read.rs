@@ -1,0 +1,109 @@
+//! Reading: a payload is found, read past the page cache and compared with its checksum.
+
+use super::DiskTier;
+use super::folder::segment_name;
+use super::queue::Queue;
+use super::state::State;
+use bytes::Bytes;
+use forebay_core::Error;
+use forebay_core::cache::PayloadId;
+use forebay_store::Store;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How often a payload that moves while it is read is looked for again.
+const LOOKS: usize = 4;
+
+/// What became of a read.
+enum Found {
+    Sound(Bytes),
+    Damaged,
+    Absent,
+}
+
+impl DiskTier {
+    /// The length of a payload that is held.
+    pub fn has(&self, id: PayloadId) -> Option<u64> {
+        let held = |state: &State| match state.pending.get(&id) {
+            Some(pending) => Some(pending.bytes.len() as u64),
+            None => state.live.get(&id).map(|entry| u64::from(entry.length)),
+        };
+        let found = held(&self.shared.state());
+        match &self.follower {
+            Some(follower) if found.is_none() && follower.catch_up(&self.shared) => {
+                held(&self.shared.state())
+            }
+            _ => found,
+        }
+    }
+
+    /// Reads a payload and checks it. One whose bytes are wrong or cannot be read is forgotten, counted as damaged and
+    /// answered by `None`.
+    pub fn read(&self, id: PayloadId) -> BoxFuture<'_, Option<Bytes>> {
+        async move {
+            match self.find(id).await {
+                Found::Sound(bytes) => Some(bytes),
+                Found::Damaged | Found::Absent => None,
+            }
+        }
+        .boxed()
+    }
+
+    /// Reads a payload as [`DiskTier::read`] does and says whether it is sound; `None` when it is not held.
+    pub async fn check(&self, id: PayloadId) -> Option<bool> {
+        match self.find(id).await {
+            Found::Sound(_) => Some(true),
+            Found::Damaged => Some(false),
+            Found::Absent => None,
+        }
+    }
+
+    async fn find(&self, id: PayloadId) -> Found {
+        for _ in 0..LOOKS {
+            if self.has(id).is_none() {
+                return Found::Absent;
+            }
+            let entry = {
+                let state = self.shared.state();
+                if let Some(pending) = state.pending.get(&id) {
+                    return Found::Sound(pending.bytes.clone());
+                }
+                // Gone since it was there a moment ago: whoever asks again learns the same.
+                let Some(entry) = state.live.get(&id) else { return Found::Absent };
+                *entry
+            };
+            let name = segment_name(entry.segment);
+            let read = match entry.length {
+                0 => Ok(Bytes::new()),
+                _ => self.shared.store.read(&name, entry.payload().into()).await,
+            };
+            let fault = match read {
+                Ok(bytes) if entry.matches(&bytes) => return Found::Sound(bytes),
+                Ok(_) => None,
+                Err(error) => Some(error),
+            };
+            // It may have moved while it was read; only a payload that is still said to lie there is damaged.
+            let newer = self.follower.as_ref().is_some_and(|follower| follower.catch_up(&self.shared));
+            if !newer && self.shared.condemn(id, &entry) {
+                self.warn(fault.as_ref());
+                self.queue.iter().for_each(Queue::wake);
+                return Found::Damaged;
+            }
+        }
+        Found::Absent
+    }
+
+    fn warn(&self, fault: Option<&Error>) {
+        if self.warned.swap(true, Relaxed) {
+            return;
+        }
+        let dir = self.shared.dir.display();
+        match fault {
+            Some(error) => {
+                tracing::warn!(%dir, %error, "a payload of the disk cache cannot be read, it is fetched again")
+            }
+            None => tracing::warn!(%dir, "a payload of the disk cache is damaged, it is fetched again"),
+        }
+    }
+}
