@@ -114,3 +114,27 @@ fn clear_removes_the_cache_and_nothing_else() {
         said.warns(&["no cache is there"]);
     }
 }
+
+#[test]
+fn warm_reads_what_a_loader_would_keep_and_once() {
+    let harness = Harness::new();
+    for n in 0..20 {
+        harness.write(&format!("data/class/{n:02}.jpg"), vec![n; 1000]);
+    }
+    let pipeline = |cache: &str| {
+        format!(
+            "[data]\nurl = \"data\"\n[loader]\n{cache}\n[[recipe]]\nfield = \"jpg\"\ndecode = \"bytes\"\n"
+        )
+    };
+    harness.write("none.toml", pipeline("cache = \"1MB\""));
+    let said = harness.run(&["cache", "warm", "none.toml"]);
+    assert_eq!(said.code, 2);
+    said.warns(&["it has no cache on disk", "hint: "]);
+    harness.write("train.toml", pipeline("cache = { memory = \"1kB\", disk = \"kept:1MB\" }"));
+    for (found, read) in [(0, 20), (20, 0)] {
+        let object = harness.json(&["cache", "warm", "train.toml"]);
+        assert_eq!((&object["found"], &object["read"]), (&found.into(), &read.into()));
+        assert_eq!(object["read_bytes"], read * 1000);
+    }
+    assert_eq!(harness.json(&["cache", "show", "kept"])["payloads"], 20);
+}

@@ -28,6 +28,13 @@ pub(crate) enum CacheCommand {
   forebay cache verify /nvme/forebay --repair")]
     Verify(CacheVerifyArgs),
 
+    /// Fill the cache on disk of a pipeline: what a loader would keep and is not there yet is read once.
+    ///
+    /// The pipeline says which dataset, which fields (by its recipe) and which cache. May be stopped and started again.
+    #[command(after_help = "Example:
+  forebay cache warm train.toml")]
+    Warm(CacheWarmArgs),
+
     /// Remove a cache from disk: its own files and no others.
     ///
     /// Refuses while a process writes to the cache. The directory itself stays.
@@ -67,4 +74,12 @@ pub(crate) struct CacheClearArgs {
     /// Do it. Without this, the command says what would go and ends.
     #[arg(long)]
     pub(crate) yes: bool,
+}
+
+/// `forebay cache warm`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheWarmArgs {
+    /// The pipeline: `[data]`, `[[recipe]]` and `cache` under `[loader]`.
+    #[arg(value_name = "PIPELINE")]
+    pub(crate) pipeline: PathBuf,
 }

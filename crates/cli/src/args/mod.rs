@@ -9,7 +9,9 @@ mod resolved;
 mod stage;
 mod table;
 
-pub(crate) use cache::{CacheArgs, CacheClearArgs, CacheCommand, CacheShowArgs, CacheVerifyArgs};
+pub(crate) use cache::{
+    CacheArgs, CacheClearArgs, CacheCommand, CacheShowArgs, CacheVerifyArgs, CacheWarmArgs,
+};
 pub(crate) use data::{Data, extensions};
 pub(crate) use raw::{
     BenchArgs, ConfigArgs, ConfigCommand, ConfigShowArgs, DemoArgs, IndexArgs, InfoArgs, PackArgs,
@@ -134,6 +136,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   forebay cache show /nvme/forebay
   forebay cache verify /nvme/forebay
+  forebay cache warm train.toml
   forebay cache clear /nvme/forebay --yes")]
     Cache(CacheArgs),
 

@@ -1,6 +1,6 @@
 //! `forebay cache`: looking after a cache on disk.
 
-use super::{Context, Done, counted, seconds, size};
+use super::{Context, Done, cache_warm, counted, seconds, size};
 use crate::args::{CacheClearArgs, CacheCommand, CacheShowArgs, CacheVerifyArgs};
 use crate::progress::Progress;
 use forebay_core::{Error, Result};
@@ -18,6 +18,7 @@ pub(super) fn run(command: &CacheCommand, context: &Context) -> Result<Done> {
     match command {
         CacheCommand::Show(args) => show(args, context),
         CacheCommand::Verify(args) => verify(args, context),
+        CacheCommand::Warm(args) => cache_warm::run(args, context),
         CacheCommand::Clear(args) => clear(args, context),
     }
 }

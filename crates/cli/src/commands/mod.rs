@@ -5,6 +5,7 @@
 
 pub(crate) mod bench;
 mod cache;
+mod cache_warm;
 mod config;
 mod demo;
 mod index;

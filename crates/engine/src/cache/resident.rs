@@ -230,12 +230,8 @@ impl Cache {
         self.keeper.keep(claim.payload, place, bytes).await;
     }
 
-    /// Whether a sample of this rank is to be kept on this node.
-    pub(crate) async fn is_kept(&self, rank: Rank) -> bool {
-        self.place(rank).await.is_kept()
-    }
-
-    async fn place(&self, rank: Rank) -> Place {
+    /// Where a sample of this rank is to be kept on this node, once that is chosen.
+    pub(crate) async fn place(&self, rank: Rank) -> Place {
         let rank = self.names.ownership.local_rank(rank);
         let mut chosen = self.chosen.subscribe();
         match chosen.wait_for(Option::is_some).await {

@@ -34,7 +34,8 @@ pub struct Warmed {
     pub read_bytes: u64,
 }
 
-/// Reads what the cache of a loader over this dataset would keep and has not. The recipe says which fields are needed.
+/// Reads what the cache of a loader over this dataset would keep on disk and has not. The recipe says which fields
+/// are needed.
 /// `progress` hears how far it is, and ends it by an error.
 pub async fn warm(
     dataset: &Dataset,
@@ -56,7 +57,7 @@ pub async fn warm(
         for sample in first..last {
             let (_, fields) = inputs.of(SampleId(sample));
             let rank = cache.rank(&fields);
-            if cache.is_kept(rank).await {
+            if cache.place(rank).await.disk {
                 wanted.extend(fields.iter().map(|(_, location)| (*location, cache.payload(rank, *location))));
             }
         }
