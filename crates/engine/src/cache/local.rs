@@ -158,6 +158,13 @@ impl Keeper for LocalKeeper {
         ready(self.disk.as_ref().map_or(Ok(()), |disk| disk.resize(capacity.disk))).boxed()
     }
 
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        if let Some(disk) = &self.disk {
+            disk.flush();
+        }
+        ready(()).boxed()
+    }
+
     fn view(&self) -> KeeperView {
         KeeperView {
             memory: self.memory.view(),

@@ -21,7 +21,7 @@ pub use warm::{Warmed, warm};
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, PayloadId, Place, Rank};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 
 /// One payload as a keeper sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,11 @@ pub trait Keeper: Send + Sync + std::fmt::Debug {
 
     /// Changes how much may be held. With less room payloads of the highest ranks go at once, until the rest fits.
     fn resize(&self, capacity: Capacity) -> BoxFuture<'_, Result<()>>;
+
+    /// Waits until what was kept is where it belongs: written, or with its owner.
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        futures::future::ready(()).boxed()
+    }
 
     /// What is held.
     fn view(&self) -> KeeperView;

@@ -240,6 +240,11 @@ impl Cache {
         }
     }
 
+    /// Waits until all that was kept is where it belongs.
+    pub(crate) async fn flush(&self) {
+        self.keeper.flush().await;
+    }
+
     fn count_hit(&self, tier: Tier, bytes: u64) {
         self.meter.cache_hit_bytes.add(bytes);
         match tier {

@@ -90,6 +90,7 @@ pub async fn warm(
         }
         progress(warmed)?;
     }
+    cache.flush().await;
     Ok(warmed)
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from . import _made
+from . import _cache_epochs, _made
 from ._harness import Bench, Figures, bar
 
 
@@ -13,8 +13,14 @@ class CacheBench(Bench):
     """Hits from memory against memcpy, hits from disk against direct reads, of the same payloads in the same order."""
 
     name: ClassVar[str] = "cache"
-    subjects: ClassVar[tuple[str, ...]] = ("cache_memory", "memcpy", "cache_disk", "direct_reads")
-    packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy")
+    subjects: ClassVar[tuple[str, ...]] = (
+        "cache_memory",
+        "memcpy",
+        "cache_disk",
+        "direct_reads",
+        *_cache_epochs.SUBJECTS,
+    )
+    packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "mosaicml-streaming", "litdata")
     default_samples: ClassVar[int] = 8192
     module: ClassVar[str] = "forebay.bench._cache_subjects"
 
@@ -40,4 +46,11 @@ class CacheBench(Bench):
             if {ours, plain} <= medians.keys():
                 share = medians[ours]["bytes_per_second"] / medians[plain]["bytes_per_second"]
                 found.append(bar(f"{ours} against {plain}", share * 100, f">= {goal}", "%"))
+        for percent in (35, 65):
+            if f"epoch2_forebay_{percent}" in medians:
+                share = medians[f"epoch2_forebay_{percent}"]["fetched_share"]
+                # A sample that does not fit into what is left of the room stays out.
+                found.append(
+                    bar(f"epoch 2 fetches with {percent} % room", share * 100, f"<= {100.1 - percent}", "%")
+                )
         return found
