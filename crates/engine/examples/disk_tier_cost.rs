@@ -1,4 +1,5 @@
-//! What the disk tier costs beside plain direct reads of the same size from a plain file: five rounds of each, in turn.
+//! What the disk tier costs beside plain direct reads of the same size from a plain file, and beside reads of that file
+//! through the store that the tier reads through: five rounds of each, in turn.
 //! `cargo run --release -p forebay-engine --example disk_tier_cost [DIR] [PAYLOADS] [BYTES]` prints JSON.
 #![expect(clippy::unwrap_used, reason = "an example ends where it cannot go on")]
 #![expect(clippy::print_stdout, reason = "printing is what it is for")]
@@ -7,6 +8,8 @@ use bytes::Bytes;
 use forebay_core::cache::{PayloadId, Rank};
 use forebay_engine::cache::Payload;
 use forebay_engine::cache::disk::DiskTier;
+use forebay_store::local::{LocalOptions, ReadMode};
+use forebay_store::{LocalStore, Store};
 use futures::stream::{self, StreamExt};
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -30,11 +33,15 @@ fn main() {
     let plain = dir.join("plain");
     let tier = Arc::new(fill(&dir, &plain, payloads, length));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    let bytes = payloads as f64 * length as f64;
-    let (mut through_tier, mut through_file) = (Vec::new(), Vec::new());
+    let gigabytes = payloads as f64 * length as f64 / 1e9;
+    let local = LocalOptions { read_mode: ReadMode::Direct, ..LocalOptions::default() };
+    let store = LocalStore::with_options(dir.clone(), &local);
+    let padded = length.next_multiple_of(BLOCK) as u64;
+    let (mut through_tier, mut through_store, mut through_file) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cpu_tier, mut cpu_store, mut cpu_file) = (0.0, 0.0, 0.0);
     for round in 0..ROUNDS as u64 {
-        let order = |at: u64| (at + round * 7919).wrapping_mul(0x9E37_79B9_7F4A_7C15) % payloads;
-        let began = Instant::now();
+        let order = move |at: u64| (at + round * 7919).wrapping_mul(0x9E37_79B9_7F4A_7C15) % payloads;
+        let (began, cpu) = (Instant::now(), cpu_seconds());
         let reading = Arc::clone(&tier);
         runtime.block_on(async move {
             let reads = stream::iter(0..payloads).map(|at| {
@@ -46,16 +53,37 @@ fn main() {
                 .for_each(|read| async move { assert_eq!(read.unwrap(), length) })
                 .await;
         });
-        through_tier.push(bytes / began.elapsed().as_secs_f64() / 1e9);
-        let began = Instant::now();
+        through_tier.push(gigabytes / began.elapsed().as_secs_f64());
+        cpu_tier += (cpu_seconds() - cpu) / gigabytes / ROUNDS as f64;
+        let (began, cpu) = (Instant::now(), cpu_seconds());
+        let store = store.clone();
+        runtime.block_on(async move {
+            let reads = stream::iter(0..payloads).map(|at| {
+                let store = store.clone();
+                let start = order(at) * padded;
+                tokio::spawn(async move {
+                    store.read("plain", (start..start + length as u64).into()).await.unwrap().len()
+                })
+            });
+            reads
+                .buffer_unordered(IN_FLIGHT)
+                .for_each(|read| async move { assert_eq!(read.unwrap(), length) })
+                .await;
+        });
+        through_store.push(gigabytes / began.elapsed().as_secs_f64());
+        cpu_store += (cpu_seconds() - cpu) / gigabytes / ROUNDS as f64;
+        let (began, cpu) = (Instant::now(), cpu_seconds());
         read_plain(&plain, payloads, length, order);
-        through_file.push(bytes / began.elapsed().as_secs_f64() / 1e9);
+        through_file.push(gigabytes / began.elapsed().as_secs_f64());
+        cpu_file += (cpu_seconds() - cpu) / gigabytes / ROUNDS as f64;
     }
     assert_eq!(tier.view().damaged, 0);
     let ratios: Vec<f64> = through_tier.iter().zip(&through_file).map(|(tier, file)| tier / file).collect();
     println!(
         "{{\"payloads\": {payloads}, \"payload_bytes\": {length}, \"in_flight\": {IN_FLIGHT}, \
-         \"tier_gb_per_second\": {through_tier:.2?}, \"plain_direct_gb_per_second\": {through_file:.2?}, \
+         \"tier_gb_per_second\": {through_tier:.2?}, \"store_gb_per_second\": {through_store:.2?}, \
+         \"plain_direct_gb_per_second\": {through_file:.2?}, \
+         \"cpu_seconds_per_gb\": {{\"tier\": {cpu_tier:.3}, \"store\": {cpu_store:.3}, \"plain\": {cpu_file:.3}}}, \
          \"ratio\": {ratios:.3?}, \"median_ratio\": {:.3}}}",
         median(&ratios)
     );
@@ -106,6 +134,13 @@ fn read_plain(path: &Path, payloads: u64, length: usize, order: impl Fn(u64) -> 
             });
         }
     });
+}
+
+/// Processor time of this process so far, in ticks of 10 ms.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
 
 fn id(n: u64) -> PayloadId {

@@ -157,9 +157,9 @@ fn ages(view: &DiskView) -> (Option<u64>, Option<u64>) {
 /// An age for people. Payloads are stamped with whole seconds.
 fn age(seconds: u64) -> String {
     match seconds {
-        ..120 => format!("{seconds} s"),
-        ..7200 => format!("{} min", seconds / 60),
-        ..172_800 => format!("{} h", seconds / 3600),
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
         _ => format!("{} days", seconds / 86400),
     }
 }

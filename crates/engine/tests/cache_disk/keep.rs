@@ -103,6 +103,45 @@ fn a_payload_that_could_never_fit_is_refused_and_counted() {
     assert_eq!(read(&tier, 2).unwrap(), made(2, most as usize));
 }
 
+#[test]
+fn reads_beside_compaction_are_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = DiskOptions { segment_bytes: Some(60_000), ..DiskOptions::new(LIMIT) };
+    let tier = DiskTier::open_with(dir.path(), &options).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2u64 {
+            let (tier, done) = (&tier, &done);
+            scope.spawn(move || {
+                for step in 0.. {
+                    let n = (step * 7 + reader * 3) % 120;
+                    if let Some(bytes) = read(tier, n) {
+                        assert_eq!(bytes, made(n, 7000 + n as usize));
+                    }
+                    if done.load(std::sync::atomic::Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        for round in 0..40u64 {
+            for n in 0..120 {
+                keep(&tier, n, 7000 + n as usize);
+            }
+            let gone: Vec<_> = (0..120).filter(|n| (n + round) % 3 != 0).map(|n| payload(n, 0).id).collect();
+            tier.forget(&gone);
+            if round % 8 == 0 {
+                tier.resize(LIMIT / 4).unwrap();
+                tier.resize(LIMIT).unwrap();
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!((0..120).all(|n| keep(&tier, n, 7000 + n as usize)));
+    assert!((0..120).all(|n| read(&tier, n).unwrap() == made(n, 7000 + n as usize)));
+    assert_eq!(tier.view().damaged, 0);
+}
+
 /// Keeps payloads until one is refused and looks at what is left.
 fn fill_until_full(dir: &Path, tier: DiskTier) {
     let admitted = (0..2000u64).filter(|n| keep(&tier, *n, 5000 + *n as usize)).count();

@@ -101,13 +101,14 @@ impl Writer {
         };
         self.seal_any(&dirty)?;
         let mut records = records(shared, &dirty);
-        // Each segment that was dirty is emptied once: moved records make no dead ones but in their old segment.
-        for _ in 0..dirty.len() {
+        // Only segments whose records were listed, each once: others that became dirty meanwhile may be in use.
+        while !records.is_empty() {
             let state = shared.state();
-            let next = if enough(&state) { None } else { state.most_dead() };
+            let next = if enough(&state) { None } else { state.most_dead(records.keys().copied()) };
             drop(state);
-            let Some(number) = next else { return Ok(()) };
-            let records = records.remove(&number).unwrap_or_default();
+            let Some((number, records)) = next.and_then(|number| records.remove_entry(&number)) else {
+                break;
+            };
             self.empty(shared, number, records, limit, enough)?;
         }
         Ok(())
@@ -166,7 +167,12 @@ impl Writer {
                 self.move_through_memory(shared, batch, || cut(shared, &file, number, down_to))?;
             }
         }
-        shared.state().segments.remove(&number);
+        let mut state = shared.state();
+        if state.segments.get(&number).is_some_and(|segment| segment.live > 0) {
+            return Ok(());
+        }
+        state.segments.remove(&number);
+        drop(state);
         std::fs::remove_file(self.dir.join(segment_name(number)))
     }
 

@@ -99,11 +99,10 @@ impl DiskTier {
             return;
         }
         let dir = self.shared.dir.display();
-        match fault {
-            Some(error) => {
-                tracing::warn!(%dir, %error, "a payload of the disk cache cannot be read, it is fetched again")
-            }
-            None => tracing::warn!(%dir, "a payload of the disk cache is damaged, it is fetched again"),
+        if let Some(error) = fault {
+            tracing::warn!(%dir, %error, "a payload of the disk cache cannot be read, it is fetched again");
+        } else {
+            tracing::warn!(%dir, "a payload of the disk cache is damaged, it is fetched again");
         }
     }
 }

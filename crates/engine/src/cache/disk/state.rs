@@ -198,11 +198,11 @@ impl State {
         self.segments.get(&entry.segment).is_some_and(|segment| entry.end() <= segment.length)
     }
 
-    /// The segment with the largest dead share.
-    pub(super) fn most_dead(&self) -> Option<u32> {
-        let dead = self.segments.iter().filter(|(_, segment)| segment.dead() > 0);
-        let share = |segment: &Segment| segment.dead().saturating_mul(1 << 16) / segment.length.max(1);
-        dead.max_by_key(|(_, segment)| share(segment)).map(|(number, _)| *number)
+    /// The one of these segments with the largest dead share.
+    pub(super) fn most_dead(&self, among: impl Iterator<Item = u32>) -> Option<u32> {
+        let segment = |number: &u32| self.segments.get(number).copied().unwrap_or_default();
+        let share = |segment: Segment| segment.dead().saturating_mul(1 << 16) / segment.length.max(1);
+        among.filter(|number| segment(number).dead() > 0).max_by_key(|number| share(segment(number)))
     }
 
     pub(super) fn view(&self) -> TierView {

@@ -59,6 +59,10 @@ impl Writer {
             loaded.state.lines = held.len() as u64;
             Self::write_index(&dir, loaded.next_segment, &held)?
         };
+        // Begun and never written to: the disk was full or its writer was killed.
+        loaded.state.segments.retain(|number, segment| {
+            segment.length > UNIT || std::fs::remove_file(dir.join(segment_name(*number))).is_err()
+        });
         let last = loaded.state.segments.last_key_value().map(|(number, segment)| (*number, segment.length));
         let active = match last {
             // With a torn end the segment is left as it is: its end stays dead.
