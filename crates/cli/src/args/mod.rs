@@ -13,7 +13,9 @@ pub(crate) use raw::{
     ReferenceArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
-pub(crate) use table::{IngestArgs, IngestPlan, SplitArgs, SplitPlan};
+#[cfg(feature = "cassandra")]
+pub(crate) use table::IngestPlan;
+pub(crate) use table::{IngestArgs, SplitArgs, SplitPlan};
 
 use crate::report::ColorChoice;
 use clap::{Parser, Subcommand};
