@@ -19,7 +19,7 @@ STEP := scripts/step.sh
 PY := .venv/bin/python
 FUZZ_SECONDS ?= 30
 
-.PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lint-python fmt fmt-check test-rust test-python \
+.PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust test-python \
         test-scripts test-servers stubs wheel docs docs-check bench promises promises-check requirements slow fuzz-smoke clean
 
 help: ## show this list
@@ -64,8 +64,11 @@ fmt-check:
 
 lint: lint-rust lint-python docs-check ## clippy, ruff and the docs checks; warnings are errors
 
-lint-rust:
+lint-rust: lean
 	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+
+lean: ## check that the engine and the command build without the optional stores
+	cargo check $(LOCKED) -p forebay-engine -p forebay-cli --no-default-features
 
 lint-python:
 	.venv/bin/ruff check scripts python

@@ -29,6 +29,9 @@ COUNT = 80
 # libtest's result line. A doc test's name has spaces in it, a should_panic test says so before the dots.
 RUST_RESULT = re.compile(r"^test (?P<name>.+?)(?: - should panic)? \.\.\. (?P<state>ok|FAILED|ignored)\b")
 RUST_BINARY = re.compile(r"^\s+Running (?:unittests )?(?P<path>\S+) \((?P<binary>\S+)\)")
+# What a test says that has nothing to run against, past libtest's capture. With one thread libtest has begun the line,
+# and the name is that of the main thread.
+RUST_SKIPPED = re.compile(r"^(?:test (?P<begun>\S+) \.\.\. )?skipped: test `(?P<name>[\w:]+)`")
 RUST_FAILURE = re.compile(r"^ {4}(?P<name>[\w:]+)$")
 NUMBERS = re.compile(r"(?:^|::|_)(p\d{3}(?:_p\d{3})*)_")
 
@@ -114,6 +117,8 @@ def read_rust(lines: Iterable[str]) -> list[Test]:
             in_failures = True
         elif line.startswith("test result:"):
             in_failures = False
+        elif skipped := RUST_SKIPPED.match(line):
+            _add(tests, Test(where, skipped["begun"] or skipped["name"], "skipped"))
         elif result := RUST_RESULT.match(line):
             state = {"ok": "ok", "FAILED": "failed", "ignored": "skipped"}[result["state"]]
             _add(tests, Test(where, result["name"], state))
@@ -141,13 +146,17 @@ def _add(tests: dict[tuple[str, str], Test], test: Test) -> None:
 
 
 def read_run(logs: Path) -> list[Test]:
-    """All tests of the last run; a slow run beside it counts too."""
-    tests = []
+    """All tests of the last run; a slow run beside it counts too. Skipped in one log and run in another is run."""
+    tests: dict[tuple[str, str, bool], Test] = {}
     for path in sorted([*logs.glob("rust*.log"), *logs.glob("servers*.log")]):
-        tests += read_rust(path.read_text(errors="replace").splitlines())
+        for test in read_rust(path.read_text(errors="replace").splitlines()):
+            tests.setdefault((test.where, test.name, test.state == "skipped"), test)
+            if test.state == "failed":
+                tests[test.where, test.name, False] = test
+    ran = [t for t in tests.values() if t.state != "skipped" or (t.where, t.name, False) not in tests]
     for path in sorted(logs.glob("pytest*.xml")):
-        tests += read_junit(path.read_text())
-    return tests
+        ran += read_junit(path.read_text())
+    return ran
 
 
 def join(promises: list[Promise], tests: Iterable[Test]) -> list[str]:

@@ -183,3 +183,28 @@ def test_the_check_names_what_is_wrong(
 def test_the_table_of_this_project_is_sound() -> None:
     rows = promises.read_promises((promises.ROOT / "scripts/promises.toml").read_text())
     assert all(row.words and "|" not in row.words and len(row.words) <= 100 for row in rows)
+
+
+SKIPPED = """\
+     Running tests/servers_rows.rs (target/debug/deps/servers_rows-77aa)
+skipped: test `p010_a_tree`: FOREBAY_TEST_CASSANDRA names no server
+test p010_a_tree ... ok
+test p010_rows ... skipped: test `main`: FOREBAY_TEST_CASSANDRA names no server
+ok
+"""
+
+
+def test_a_rust_test_without_its_server_is_skipped_whatever_libtest_says() -> None:
+    found = {test.name: test.state for test in promises.read_rust(SKIPPED.splitlines())}
+    assert found == {"p010_a_tree": "skipped", "p010_rows": "skipped"}
+
+
+def test_what_ran_beside_its_server_ran(tmp_path: Path) -> None:
+    (tmp_path / "rust.log").write_text(SKIPPED)
+    assert {test.state for test in promises.read_run(tmp_path)} == {"skipped"}
+    beside = SKIPPED.splitlines()[0] + "\ntest p010_a_tree ... ok\ntest p010_rows ... FAILED\n"
+    (tmp_path / "servers.log").write_text(beside)
+    assert {test.name: test.state for test in promises.read_run(tmp_path)} == {
+        "p010_a_tree": "ok",
+        "p010_rows": "failed",
+    }

@@ -74,6 +74,8 @@ struct State {
     epochs: BTreeMap<u64, EpochArrival>,
     /// Threads that still run.
     threads: usize,
+    /// Those of them that wait for work.
+    idle: usize,
 }
 
 struct OpenBatch {
@@ -171,12 +173,15 @@ impl Board {
         self.lock().epochs.insert(epoch, arrival);
     }
 
-    /// A sample is here, planned for `row` of `batch`.
-    pub(crate) fn arrive(&self, batch: u64, row: usize, job: Job) {
+    /// A sample is here, planned for `row` of `batch`. With `wake` a thread is woken for it, if one sleeps.
+    pub(crate) fn arrive(&self, batch: u64, row: usize, job: Job, wake: bool) {
         let mut state = self.lock();
         state.enqueue(batch, row, job);
+        let wake = wake && state.has_use_for(self, batch);
         drop(state);
-        self.work.notify_one();
+        if wake {
+            self.work.notify_one();
+        }
     }
 
     /// A substitute is here for a row whose planned sample failed.
@@ -190,7 +195,7 @@ impl Board {
     }
 
     /// A sample is here that takes whatever row comes next; `number` counts within what is left of the epoch.
-    pub(crate) fn arrive_unordered(&self, number: u64, job: Job) {
+    pub(crate) fn arrive_unordered(&self, number: u64, job: Job, wake: bool) {
         let mut state = self.lock();
         let epoch = job.epoch;
         let Some(arrival) = state.epochs.get_mut(&epoch) else { return };
@@ -199,7 +204,7 @@ impl Board {
         let mut woken = 0;
         while let Some((batch, row, job)) = state.next_in_arrival(epoch) {
             state.enqueue(batch, row, job);
-            woken += 1;
+            woken += usize::from(wake && state.has_use_for(self, batch));
         }
         drop(state);
         (0..woken).for_each(|_| self.work.notify_one());
@@ -218,11 +223,21 @@ impl Board {
                 next => next.is_some(),
             };
             let since = Instant::now();
+            state.idle += 1;
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
             let waited =
                 if blocked { &self.meter.prep_blocked_nanos } else { &self.meter.prep_starved_nanos };
             waited.add_time(since.elapsed());
         }
+    }
+
+    /// A sample that may be prepared now, if there is one.
+    pub(crate) fn try_take_work(&self) -> Option<Work> {
+        let mut state = self.lock();
+        let open_until = state.first + self.open_batches;
+        let is_open = state.queue.peek().is_some_and(|Reverse(next)| next.batch < open_until);
+        if is_open { state.pop_work(self) } else { None }
     }
 
     /// A row was prepared or given up. The writer must be gone by now.
@@ -348,6 +363,13 @@ impl State {
             }
         }
         self.queue.push(Reverse(Queued { batch, row, job }));
+    }
+
+    /// Whether a thread sleeps that should know of a sample for `batch`: waking one costs more than looking. A sample
+    /// that cannot be prepared yet still tells threads what they wait for.
+    fn has_use_for(&self, board: &Board, batch: u64) -> bool {
+        let is_open = batch < self.first + board.open_batches;
+        self.idle > 0 && (is_open || self.queue.len() <= self.idle)
     }
 
     fn pop_work(&mut self, board: &Board) -> Option<Work> {

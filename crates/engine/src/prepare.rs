@@ -53,6 +53,14 @@ impl Preparer {
         }
     }
 
+    /// Prepares what is here and may be. For programs that do no work on payloads: this is called by network threads.
+    pub(crate) fn prepare_ready(&self) {
+        let mut scratch = self.program.scratch();
+        while let Some(work) = self.board.try_take_work() {
+            self.prepare(work, &mut scratch);
+        }
+    }
+
     fn prepare(&self, work: Work, scratch: &mut Scratch) {
         let Work { mut job, batch, mut writer } = work;
         let row = writer.row();

@@ -95,6 +95,15 @@ impl Session {
             tasks: Arc::clone(&tasks),
         };
         let (retries, mut retry_queue) = mpsc::unbounded_channel();
+        let preparer = Arc::new(Preparer {
+            program: Arc::clone(&definition.program),
+            inputs: definition.inputs.clone(),
+            config: config.clone(),
+            samples: definition.samples,
+            board: Arc::clone(&board),
+            meter: Arc::clone(meter),
+            retries,
+        });
         let fetcher = Arc::new(Fetcher {
             inputs: definition.inputs.clone(),
             store: Arc::clone(&definition.store),
@@ -103,10 +112,11 @@ impl Session {
             config: config.clone(),
             open_batches,
             budget,
-            board: Arc::clone(&board),
+            board,
             meter: Arc::clone(meter),
             gate,
             tasks: Arc::clone(&tasks),
+            mover: definition.program.only_hands_on().then(|| Arc::clone(&preparer)),
             remote,
             sample_bytes: definition.sample_bytes,
             base_bytes: (remote && config.memory_bytes.is_none()).then_some(definition.memory.payload_bytes),
@@ -118,15 +128,6 @@ impl Session {
                 let fetcher = Arc::clone(&substitutes);
                 substitutes.tasks.spawn(async move { fetcher.fetch_substitute(batch, row, job).await });
             }
-        });
-        let preparer = Arc::new(Preparer {
-            program: Arc::clone(&definition.program),
-            inputs: definition.inputs.clone(),
-            config: config.clone(),
-            samples: definition.samples,
-            board,
-            meter: Arc::clone(meter),
-            retries,
         });
         start_threads(&preparer)?;
         Ok(session)

@@ -302,7 +302,7 @@ fn a_changed_object_is_never_served_from_the_cache() {
         let stale = if version == 0 { 40 } else { 1 };
         assert_eq!(run.store.counts().bytes_read, stale * 8, "version {version}");
         let rows = batches.iter().flat_map(|batch| match &batch.columns[0].1 {
-            forebay_ops::Column::Bytes(payloads) => payloads.to_vec(),
+            forebay_ops::Column::Bytes(payloads) => payloads.clone(),
             _ => panic!("payloads are bytes"),
         });
         let changed = rows.filter(|bytes| bytes[..] == version.to_le_bytes()[..] && version > 0).count();

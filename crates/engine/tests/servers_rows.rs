@@ -1,4 +1,5 @@
 //! Tables of a real Cassandra server as datasets, filled by ingest. `FOREBAY_TEST_CASSANDRA` (host:port) names it.
+#![cfg(feature = "cassandra")]
 #![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
 use forebay_core::{ErrorKind, SampleId};
@@ -11,12 +12,8 @@ use forebay_testkit::tar::TarMaker;
 
 const KEYSPACE: &str = "forebay_engine_test";
 
-#[expect(clippy::print_stderr, reason = "says why nothing was tested")]
 fn table(name: &str) -> Option<String> {
-    let Ok(server) = std::env::var("FOREBAY_TEST_CASSANDRA") else {
-        eprintln!("skipped: FOREBAY_TEST_CASSANDRA names no server");
-        return None;
-    };
+    let server = forebay_testkit::skip::server("FOREBAY_TEST_CASSANDRA")?;
     let time = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros();
     Some(format!("cassandra://{server}/{KEYSPACE}/{name}_{time}"))
 }

@@ -74,6 +74,13 @@ impl Program {
         &self.outputs
     }
 
+    /// Whether preparing does no work on payloads: they are handed on as they are, beside labels.
+    pub fn only_hands_on(&self) -> bool {
+        let hands_on =
+            |column: &Column| column.delay.is_zero() && matches!(column.path, Path::Bytes | Path::Label(_));
+        self.columns.iter().all(hands_on)
+    }
+
     /// Memory for one thread.
     pub fn scratch(&self) -> Scratch {
         Scratch::default()

@@ -14,6 +14,8 @@ pub mod conformance;
 pub mod counting;
 mod fault;
 pub mod flaky;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gunzip;
 pub mod http;
 pub mod key;
@@ -24,6 +26,7 @@ pub mod net;
 pub mod range;
 pub mod remote;
 pub mod retry;
+mod spare;
 pub mod throttle;
 
 pub use aistore::AisStore;

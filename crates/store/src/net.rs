@@ -4,13 +4,18 @@
 //! because threads do not cross a fork. Stores keep a [`Net`] and run their requests through [`Net::run`]; who is
 //! already on one of its threads pays nothing for that.
 
+use crate::spare;
 use forebay_core::{Error, Result};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Threads for sockets. One fills several Gb/s; the second keeps TLS and large answers from holding up small ones.
+/// Threads for sockets. One fills several Gb/s; the second keeps TLS and large answers from holding up small ones. Where
+/// there are fewer processors than twice as many, handing tasks from one to the other costs more than it brings.
 const THREADS: usize = 2;
+/// Memory of payloads that nobody wanted for twice as long goes back to the system.
+const SPARE_EVERY: Duration = Duration::from_secs(2);
 
 /// Sets another number, 1 to 64; whatever else it says is passed over.
 const THREADS_VARIABLE: &str = "FOREBAY_IO_THREADS";
@@ -40,6 +45,12 @@ impl Net {
             .enable_all()
             .build()
             .map_err(|error| Error::io("start the network threads", error))?;
+        runtime.spawn(async {
+            loop {
+                tokio::time::sleep(SPARE_EVERY).await;
+                spare::age();
+            }
+        });
         let owned = Arc::new(Owned { runtime: Some(runtime), process: std::process::id() });
         *shared = Arc::downgrade(&owned);
         Ok(Self(owned))
@@ -80,6 +91,7 @@ impl Drop for Owned {
             if self.process == std::process::id() {
                 // Never waits: the last handle may be dropped by one of these threads.
                 runtime.shutdown_background();
+                spare::clear();
             } else {
                 // Threads of the parent process: there is nothing here to shut down.
                 std::mem::forget(runtime);
@@ -90,7 +102,8 @@ impl Drop for Owned {
 
 fn threads() -> usize {
     let set = std::env::var(THREADS_VARIABLE).ok().and_then(|text| text.trim().parse().ok());
-    set.filter(|threads| (1..=64).contains(threads)).unwrap_or(THREADS)
+    let processors = std::thread::available_parallelism().map_or(THREADS, usize::from);
+    set.filter(|threads| (1..=64).contains(threads)).unwrap_or_else(|| (processors / 2).clamp(1, THREADS))
 }
 
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);

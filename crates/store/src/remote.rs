@@ -75,7 +75,15 @@ pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         "cassandra" => return Ok(Arc::new(crate::CassandraStore::open(root, options)?)),
         _ => {}
     }
-    Err(Error::unsupported(format!("open `{root}`: stores of scheme `{scheme}://` are not built in")))
+    let feature = match scheme {
+        "s3" | "s3a" => "s3",
+        "gs" => "gcs",
+        "az" => "azure",
+        "cassandra" => "cassandra",
+        _ => return Err(Error::unsupported(format!("open `{root}`: no store has the scheme `{scheme}://`"))),
+    };
+    let why = format!("open `{root}`: this build leaves stores of scheme `{scheme}://` out");
+    Err(Error::unsupported(why).with_hint(format!("build it with the feature `{feature}`")))
 }
 
 #[cfg(test)]
@@ -93,5 +101,20 @@ mod tests {
         assert_eq!(split("cassandra://a,b:9/space/table"), is("cassandra://a,b:9/space/table", ""));
         assert_eq!((split("/a/b"), split("file:///a"), split("a.tar")), (None, None, None));
         assert!(address("s3:///key").is_err() && address("cassandra://host/space").is_err());
+    }
+
+    #[test]
+    fn a_store_that_is_left_out_is_named_with_its_feature() {
+        for (root, feature, is_in) in [
+            ("s3://bucket", "s3", cfg!(feature = "s3")),
+            ("gs://bucket", "gcs", cfg!(feature = "gcs")),
+            ("az://container", "azure", cfg!(feature = "azure")),
+            ("cassandra://host/space/table", "cassandra", cfg!(feature = "cassandra")),
+        ] {
+            let opened = open(root, &StoreOptions::new());
+            let left_out = opened.err().filter(|error| error.kind() == forebay_core::ErrorKind::Unsupported);
+            let hint = left_out.as_ref().and_then(Error::hint).unwrap_or_default();
+            assert_eq!(hint.contains(&format!("the feature `{feature}`")), !is_in, "{root}");
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! AIStore, the real one: runs where `FOREBAY_TEST_AIS` names the endpoint of a cluster that may be written to.
 #![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
-#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 #[path = "http/tar.rs"]
 mod tar;
@@ -14,10 +13,7 @@ use std::sync::Arc;
 
 /// A new bucket, or `None` where there is no server. Each test has its own, named after the process.
 async fn bucket(name: &str) -> Option<AisStore> {
-    let Ok(endpoint) = std::env::var("FOREBAY_TEST_AIS") else {
-        println!("skipped: FOREBAY_TEST_AIS does not name an AIStore endpoint");
-        return None;
-    };
+    let endpoint = forebay_testkit::skip::server("FOREBAY_TEST_AIS")?;
     let bucket = format!("forebay-{name}-{}", std::process::id());
     let client = HttpClient::new(&HttpOptions::default()).unwrap();
     let url = url::Url::parse(&format!("{}/v1/buckets/{bucket}", endpoint.trim_end_matches('/'))).unwrap();

@@ -8,21 +8,13 @@ use bytes::Bytes;
 use forebay_core::ErrorKind;
 use forebay_store::cassandra::{CreateTables, LabelType, NewLabel, NewRow};
 use forebay_store::{ByteRange, CassandraStore, Store, StoreOptions, conformance, remote};
+use forebay_testkit::skip::server;
 use futures::StreamExt;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use std::sync::Arc;
 
 const KEYSPACE: &str = "forebay_store_test";
-
-#[expect(clippy::print_stderr, reason = "says why nothing was tested")]
-fn server(variable: &str) -> Option<String> {
-    let server = std::env::var(variable).ok().filter(|server| !server.is_empty());
-    if server.is_none() {
-        eprintln!("skipped: {variable} names no server");
-    }
-    server
-}
 
 fn words(words: &[(&str, &str)]) -> StoreOptions {
     words.iter().map(|(word, value)| ((*word).to_owned(), (*value).to_owned())).collect()

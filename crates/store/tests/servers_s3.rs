@@ -4,28 +4,19 @@
 //! test says that it was skipped and passes.
 #![cfg(feature = "s3")]
 #![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 use bytes::Bytes;
 use forebay_core::{ErrorKind, Result};
 use forebay_store::cloud::store::{Bucket, client_options, no_retries};
 use forebay_store::cloud::{CloudStore, s3::S3Store};
 use forebay_store::{ByteRange, Store, StoreOptions, conformance};
+use forebay_testkit::skip::server;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
 use std::sync::Arc;
 
 const ROOT: &str = "s3://forebay-test";
 const PUBLIC: &str = "s3://forebay-public";
-
-/// A variable that names a server, or `None` and a line that says so.
-fn server(variable: &str) -> Option<String> {
-    let found = std::env::var(variable).ok();
-    if found.is_none() {
-        eprintln!("skipped: no `{variable}`; `make test-servers` starts the server");
-    }
-    found
-}
 
 fn words(pairs: &[(&str, &str)]) -> StoreOptions {
     pairs.iter().map(|(word, value)| ((*word).to_owned(), (*value).to_owned())).collect()

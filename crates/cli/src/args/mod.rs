@@ -19,7 +19,9 @@ pub(crate) use raw::{
 };
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
 pub(crate) use stage::{StageArgs, StageJob};
-pub(crate) use table::{IngestArgs, IngestPlan, SplitArgs, SplitPlan};
+#[cfg(feature = "cassandra")]
+pub(crate) use table::IngestPlan;
+pub(crate) use table::{IngestArgs, SplitArgs, SplitPlan};
 
 use crate::report::ColorChoice;
 use clap::{Parser, Subcommand};

@@ -5,12 +5,18 @@ use super::data::HowArgs;
 use clap::Args;
 use forebay_core::split::Ratios;
 use forebay_core::{Error, Result};
+#[cfg(feature = "cassandra")]
 use forebay_engine::source::ingest::IngestOptions;
+#[cfg(feature = "cassandra")]
 use forebay_store::StoreOptions;
 use std::path::PathBuf;
 
 /// `forebay ingest`.
 #[derive(Debug, Args)]
+#[cfg_attr(
+    not(feature = "cassandra"),
+    allow(dead_code, reason = "known, so that the answer names the feature")
+)]
 pub(crate) struct IngestArgs {
     /// The dataset: anything `info` understands.
     #[arg(value_name = "SOURCE")]
@@ -44,6 +50,7 @@ pub(crate) struct IngestArgs {
 }
 
 /// What `ingest` does.
+#[cfg(feature = "cassandra")]
 #[derive(Debug)]
 pub(crate) struct IngestPlan {
     pub(crate) data: Data,
@@ -52,6 +59,7 @@ pub(crate) struct IngestPlan {
     pub(crate) options: IngestOptions,
 }
 
+#[cfg(feature = "cassandra")]
 impl IngestArgs {
     pub(crate) fn resolve(&self) -> Result<IngestPlan> {
         let to = self.to.trim_end_matches('/');

@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod index;
 mod info;
+#[cfg(feature = "cassandra")]
 mod ingest;
 mod kept;
 mod pack;
@@ -58,7 +59,14 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Index(args) => index::run(&args, context),
         Command::Pack(args) => pack::run(&args.resolve()?, context),
         Command::Stage(args) => stage::run(&args.resolve()?, context),
+        #[cfg(feature = "cassandra")]
         Command::Ingest(args) => ingest::run(&args.resolve()?, context),
+        #[cfg(not(feature = "cassandra"))]
+        Command::Ingest(args) => Err(forebay_core::Error::unsupported(format!(
+            "ingest into `{}`: this build leaves tables out",
+            args.to
+        ))
+        .with_hint("build it with the feature `cassandra`")),
         Command::Split(args) => split::run(&args.resolve()?, context),
         Command::Show(args) => show::run(&args.resolve()?, context),
         Command::Demo(args) => demo::run(&args.resolve()?, context),

@@ -10,6 +10,8 @@ use std::time::Duration;
 const KEPT: usize = 128;
 /// Latencies needed before a class says anything.
 const ENOUGH: usize = 16;
+/// Their quantile is found again after so many new ones.
+const SORTED_EVERY: usize = 8;
 /// The quantile that nearly all requests keep, and how far beyond it a request is slow.
 const QUANTILE: f64 = 0.95;
 const BEYOND: f64 = 2.0;
@@ -32,6 +34,10 @@ struct Class {
     /// The latest latencies in seconds; a ring once it is full.
     latencies: Vec<f64>,
     next: usize,
+    /// Of them; 0 while there are too few.
+    quantile: f64,
+    /// Latencies added since it was found.
+    fresh: usize,
 }
 
 impl Class {
@@ -42,15 +48,16 @@ impl Class {
             self.latencies[self.next] = latency;
             self.next = (self.next + 1) % KEPT;
         }
+        self.fresh += 1;
+        if self.latencies.len() >= ENOUGH && (self.quantile == 0.0 || self.fresh >= SORTED_EVERY) {
+            let mut sorted = self.latencies.clone();
+            let at = ((sorted.len() - 1) as f64 * QUANTILE) as usize;
+            (self.quantile, self.fresh) = (*sorted.select_nth_unstable_by(at, f64::total_cmp).1, 0);
+        }
     }
 
     fn quantile(&self) -> Option<f64> {
-        if self.latencies.len() < ENOUGH {
-            return None;
-        }
-        let mut sorted = self.latencies.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        sorted.get(((sorted.len() - 1) as f64 * QUANTILE) as usize).copied()
+        (self.latencies.len() >= ENOUGH).then_some(self.quantile)
     }
 }
 

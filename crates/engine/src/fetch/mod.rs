@@ -23,6 +23,7 @@ use crate::cache::Cache;
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
+use crate::prepare::Preparer;
 use carry::Waiting;
 use forebay_core::Result;
 use forebay_core::cursor::Cursor;
@@ -56,6 +57,8 @@ pub(crate) struct Fetcher {
     pub(crate) meter: Arc<Meter>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) tasks: Arc<Tasks>,
+    /// Prepares where samples arrive, when the recipe only hands payloads on: no thread is woken for each.
+    pub(crate) mover: Option<Arc<Preparer>>,
     /// Whether the store is: then requests are repeated and hedged.
     pub(crate) remote: bool,
     /// Mean payload bytes of a sample, at least one.

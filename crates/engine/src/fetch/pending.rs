@@ -116,9 +116,13 @@ impl Fetcher {
             faults: Vec::new(),
             writer: None,
         };
+        let wake = self.mover.is_none();
         match self.config.order {
-            DeliveryOrder::Plan => self.board.arrive(batch, row, job),
-            DeliveryOrder::Arrival { .. } => self.board.arrive_unordered(number, job),
+            DeliveryOrder::Plan => self.board.arrive(batch, row, job, wake),
+            DeliveryOrder::Arrival { .. } => self.board.arrive_unordered(number, job, wake),
+        }
+        if let Some(mover) = &self.mover {
+            mover.prepare_ready();
         }
     }
 }

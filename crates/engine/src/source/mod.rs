@@ -7,6 +7,7 @@
 
 mod dataset;
 mod decodable;
+#[cfg(feature = "cassandra")]
 pub mod ingest;
 mod inventory;
 mod kept;
@@ -16,6 +17,7 @@ mod mix;
 mod open;
 mod options;
 mod reading;
+#[cfg(feature = "cassandra")]
 mod rows;
 pub(crate) mod select;
 mod shards;
@@ -30,6 +32,7 @@ pub use mix::mix;
 pub use open::{open, open_with_store};
 pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
 pub(crate) use reading::local as local_store;
+#[cfg(feature = "cassandra")]
 pub use rows::open_rows;
 pub use synthetic::{SyntheticPayload, SyntheticSpec, synthetic};
 

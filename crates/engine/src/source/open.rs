@@ -7,7 +7,7 @@ use super::labels::{self, MAX_LABEL_BYTES};
 use super::locate::{self, Item};
 use super::options::{OpenOptions, SourceKind};
 use super::synthetic::{SyntheticSpec, synthetic};
-use super::{blocking, reading, rows, shards, table, tree};
+use super::{blocking, reading, shards, table, tree};
 use forebay_core::manifest::Manifest;
 use forebay_core::{Error, ErrorKind, Result};
 use forebay_store::local::map::map_file;
@@ -37,9 +37,10 @@ pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
     }
     let parts = locate::expand(spec, options)?;
     if let Some(remote) = locate::locate_remote(&parts)? {
+        #[cfg(feature = "cassandra")]
         if remote.root.starts_with("cassandra://") {
             refuse_copy(options, &url)?;
-            return rows::open_rows(&remote.root, &options.storage_options, options).await;
+            return super::rows::open_rows(&remote.root, &options.storage_options, options).await;
         }
         return open_remote(remote, options, url).await;
     }

@@ -66,7 +66,7 @@ pub(super) async fn read(
     if let Some(cut) = answer.cut {
         tracing::debug!(%cut, "batched answer is short");
     }
-    Ok(matched(&inner.bucket, reads, answer.body.freeze()))
+    Ok(matched(&inner.bucket, reads, crate::spare::share(answer.body)))
 }
 
 fn matched(bucket: &str, reads: &[ObjectRead], archive: Bytes) -> Vec<Option<Bytes>> {

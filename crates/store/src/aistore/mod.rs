@@ -10,6 +10,8 @@ mod list;
 mod refusal;
 mod tar;
 
+pub(crate) use tar::entries as batch_entries_of;
+
 use crate::http::client::{HttpRequest, Method, Redirects};
 use crate::http::exchange::Limits;
 use crate::http::fetch::{Fetch, MOST_BODY_BYTES};

@@ -23,6 +23,11 @@ pub(super) struct Entries {
     at: usize,
 }
 
+/// Names and bytes of all entries up to the first that makes no sense.
+pub(crate) fn entries(archive: Bytes) -> Vec<(String, Bytes)> {
+    Entries::new(archive).map_while(Result::ok).map(|entry| (entry.name, entry.bytes)).collect()
+}
+
 impl Entries {
     pub(super) fn new(bytes: Bytes) -> Self {
         Self { bytes, at: 0 }

@@ -4,6 +4,7 @@
 //! same way. What came before a cut stays in the buffer, so that a read can go on where it broke off.
 
 use super::head::{self, Framing};
+use crate::spare;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::io;
 use std::time::Duration;
@@ -72,7 +73,11 @@ impl<S: AsyncRead + Unpin> Source<'_, S> {
 
     /// Appends exactly `length` bytes.
     async fn exactly(&mut self, length: u64, into: &mut BytesMut) -> Result<(), Cut> {
-        into.reserve(length.min(FIRST_BYTES) as usize);
+        let first = length.min(FIRST_BYTES) as usize;
+        if into.is_empty() && into.capacity() < first {
+            *into = spare::take(first);
+        }
+        into.reserve(first);
         let ready = length.min(self.ahead.len() as u64);
         into.put_slice(&self.ahead[..ready as usize]);
         self.ahead.advance(ready as usize);
@@ -183,6 +188,15 @@ impl<S: AsyncRead + Unpin> Source<'_, S> {
             }
         }
     }
+}
+
+/// What a chunked body holds, at most `limit` bytes of it, up to where it ends or breaks.
+pub(crate) async fn chunked(mut bytes: &[u8], limit: u64) -> Vec<u8> {
+    let (mut ahead, mut into) = (BytesMut::new(), BytesMut::new());
+    let silence = Duration::from_secs(1);
+    let mut source = Source { stream: &mut bytes, ahead: &mut ahead, silence, is_tls: false };
+    let _ = source.body(Framing::Chunked, limit, &mut into).await;
+    into.to_vec()
 }
 
 /// Why there is no head.

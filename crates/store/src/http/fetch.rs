@@ -10,7 +10,7 @@ use super::place::{Misplaced, Place, placed};
 #[cfg(doc)]
 use super::status;
 use super::tag::Tag;
-use crate::ByteRange;
+use crate::{ByteRange, spare};
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, ErrorKind, Result};
 use url::Url;
@@ -116,7 +116,7 @@ impl Fetch<'_> {
         let (tag, whole) = (Tag::of(&first.headers), first.status == 200);
         let body = self.complete(first, &place, tag.as_ref()).await?;
         let length = body.len() as u64;
-        let bytes = body.freeze();
+        let bytes = spare::share(body);
         if whole {
             let wanted = range.resolve(length)?;
             let bytes = bytes.slice(wanted.start as usize..wanted.end as usize);

@@ -22,6 +22,7 @@ pub(crate) mod tag;
 pub mod tls;
 pub mod uri;
 
+pub(crate) use body::chunked;
 pub use client::HttpClient;
 #[cfg(feature = "s3")]
 pub(crate) use client::Received;

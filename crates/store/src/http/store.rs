@@ -82,12 +82,14 @@ impl HttpStore {
 
 impl Inner {
     fn address(&self, key: &str) -> Result<Url> {
-        let mut text = format!("{}{}", self.base, uri::encode_path(key));
+        let key = uri::encode_path(key);
         if let Some(query) = &self.query {
-            text.push('?');
-            text.push_str(query);
+            return uri::parse(&format!("{}{key}?{query}", self.base));
         }
-        uri::parse(&text)
+        // Reading all of it again, host and all, for every request would show.
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{key}", self.base.path()));
+        Ok(url)
     }
 
     fn fetch<'a>(&'a self, client: &'a super::HttpClient, url: &'a Url) -> Fetch<'a> {
@@ -206,6 +208,11 @@ mod tests {
         assert_eq!(store.url("a b"), "http://host:81/base/a%20b");
         assert_eq!(store.0.headers, [("authorization", format!("Basic {}", base64(b"us er:pass")))]);
         assert_eq!(store.0.address("a?b").unwrap().as_str(), "http://host:81/base/a%3Fb?sig=abc");
+        let store = HttpStore::open("http://host:81/base", &StoreOptions::new()).unwrap();
+        for key in ["a?b#c", "ä/b c.jpg", "a//b", "100%", "a;b&c=d"] {
+            let parsed = uri::parse(&store.url(key)).unwrap();
+            assert_eq!(store.0.address(key).unwrap(), parsed, "{key}");
+        }
     }
 
     #[test]

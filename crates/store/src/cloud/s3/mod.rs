@@ -25,6 +25,11 @@ use wire::{Ask, Wire};
 /// A page of a listing: a thousand keys of at most 1 KiB, each byte of which may be written as three.
 const MOST_PAGE_BYTES: u64 = 16 << 20;
 
+/// The objects of a page.
+pub(crate) fn listed(page: &[u8]) -> Result<Vec<ObjectMeta>> {
+    listing::parse(page).map(|page| page.objects)
+}
+
 /// The objects of a bucket.
 pub struct S3Store {
     wire: Arc<Wire>,

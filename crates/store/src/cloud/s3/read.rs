@@ -6,7 +6,7 @@
 use super::wire::{Ask, Wire};
 use crate::cloud::spans;
 use crate::http::{Headers, Limits, Method, Received};
-use crate::{ByteRange, ObjectMeta, fault, range};
+use crate::{ByteRange, ObjectMeta, fault, range, spare};
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -84,7 +84,7 @@ impl Wire {
         };
         let wanted = range.resolve(size).map_err(located)?;
         let stamp = crate::cloud::stamp_of(first.headers.get("etag"));
-        let bytes = self.complete(key, first, &given).await?.freeze();
+        let bytes = spare::share(self.complete(key, first, &given).await?);
         let misplaced = wanted.start < given.start || wanted.end > given.end;
         if misplaced || given.end - given.start != bytes.len() as u64 {
             return Err(self.broken(key, "the answer holds other bytes than were asked for"));
