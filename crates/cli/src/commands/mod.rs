@@ -4,6 +4,7 @@
 //! exit code. Errors are returned, never printed here.
 
 pub(crate) mod bench;
+mod cache_host;
 mod config;
 mod demo;
 mod index;
@@ -63,6 +64,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         },
         Command::Bench(args) => bench::run(&args.passed),
         Command::Version => Ok(version(context)),
+        Command::CacheHost(args) => cache_host::run(&args, context),
         Command::Reference(args) => reference::run(&args, context),
     }
 }
