@@ -1,6 +1,7 @@
-"""Makes the binary seeds: small JPEGs, EXIF blocks, arrays and tars. Needs numpy and Pillow."""
+"""Makes the binary seeds: small JPEGs, EXIF blocks, arrays, tars and messages. Needs numpy and Pillow."""
 
 import io
+import struct
 import tarfile
 from pathlib import Path
 
@@ -29,8 +30,32 @@ def disk_cache():
     (ROOT / "disk_cache/segment").write_bytes(bytes([0]) + segment)
 
 
+def message(name, kind, fields):
+    (ROOT / "wire" / name).write_bytes(bytes([kind]) + struct.pack("<Q", 7) + fields)
+
+
+def messages():
+    payload = bytes(range(16)) + struct.pack("<QQQ", 5, 100, 1)
+    near = b"\0\1\1\2\2" + struct.pack("<I", 9)
+    message("look", 1, struct.pack("<I", 2) + payload * 2)
+    message("read", 2, struct.pack("<I", 1) + payload)
+    message("keep", 3, payload + b"\3")
+    message("give_up", 4, payload)
+    message("held", 5, struct.pack("<Q", 1))
+    message("forget", 6, struct.pack("<I", 1) + bytes(16))
+    message("resize", 7, struct.pack("<QQ", 1, 2))
+    message("view", 8, b"")
+    message("answers", 10, struct.pack("<QI", 3, 4) + near + b"\3" + struct.pack("<IQ", 1, 64))
+    message("bytes", 11, struct.pack("<IBQ", 0, 0, 100))
+    message("done", 13, bytes(80))
+    message("refused", 14, b"\2no")
+    message("names", 15, b"\1" + struct.pack("<I", 1) + bytes(16))
+    message("slab_list", 16, struct.pack("<QII", 3, 1, 0))
+
+
 def main():
     disk_cache()
+    messages()
     color, exif = Image.fromarray(rgb), Image.Exif()
     exif[0x112] = 6
     jpeg("420.jpg", color, subsampling="4:2:0")

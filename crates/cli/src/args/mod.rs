@@ -14,8 +14,8 @@ pub(crate) use cache::{
 };
 pub(crate) use data::{Data, extensions};
 pub(crate) use raw::{
-    BenchArgs, ConfigArgs, ConfigCommand, ConfigShowArgs, DemoArgs, IndexArgs, InfoArgs, PackArgs,
-    ReferenceArgs, ShowArgs, VerifyArgs,
+    BenchArgs, CacheHostArgs, ConfigArgs, ConfigCommand, ConfigShowArgs, DemoArgs, IndexArgs, InfoArgs,
+    PackArgs, ReferenceArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
 pub(crate) use stage::{StageArgs, StageJob};
@@ -158,6 +158,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:
   forebay version --json")]
     Version,
+
+    /// Hold the memory of the cache that all processes of this host share; started when it is needed.
+    #[command(
+        hide = true,
+        after_help = "Example:
+  forebay cache-host --memory 64GiB"
+    )]
+    CacheHost(CacheHostArgs),
 
     /// Print the reference page of this command.
     #[command(

@@ -185,3 +185,17 @@ pub(crate) struct ReferenceArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) check: Option<PathBuf>,
 }
+
+/// `forebay cache-host`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheHostArgs {
+    /// Where to listen; the default is a socket of this user.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Memory for payloads, for example `64GiB`.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: String,
+    /// Seconds to stay when nobody is connected.
+    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
+    pub(crate) grace: f64,
+}

@@ -5,6 +5,7 @@
 
 pub(crate) mod bench;
 mod cache;
+mod cache_host;
 mod cache_warm;
 mod config;
 mod demo;
@@ -76,6 +77,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Cache(args) => cache::run(&args.command, context),
         Command::Bench(args) => bench::run(&args.passed),
         Command::Version => Ok(version(context)),
+        Command::CacheHost(args) => cache_host::run(&args, context),
         Command::Reference(args) => reference::run(&args, context),
     }
 }

@@ -115,7 +115,8 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+/// All certificates of a PEM file; none at all is an error.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let pem = read(path)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .collect::<std::result::Result<_, _>>()
@@ -126,7 +127,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+/// The first private key of a PEM file.
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     // The cause is left out on purpose: it might quote the key.
     PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| broken(path, "private key"))
 }

@@ -6,8 +6,10 @@
 
 use super::files::open_regular;
 use crate::fault;
-use forebay_core::Result;
-use memmap2::Mmap;
+use forebay_core::{Error, Result};
+use memmap2::{Advice, Mmap, MmapOptions};
+use rustix::fs::SealFlags;
+use std::fs::File;
 use std::path::Path;
 
 /// The bytes of a file; pages are read when they are touched.
@@ -40,6 +42,27 @@ pub fn map_file(path: impl AsRef<Path>) -> Result<MappedFile> {
     Ok(MappedFile { map: Some(map) })
 }
 
+/// Maps the first `length` bytes of shared memory whose size is sealed, so that it cannot shrink under the mapping.
+///
+/// Only for memory where bytes are written once, before anyone is told of them: what was not announced yet may still
+/// change and must not be looked at.
+pub fn map_shared(memory: &File, length: u64) -> Result<MappedFile> {
+    let fail = |error| fault::system("map", "shared memory", None, error);
+    let seals = rustix::fs::fcntl_get_seals(memory).map_err(|error| fail(error.into()))?;
+    let size = memory.metadata().map_err(fail)?.len();
+    if !seals.contains(SealFlags::SHRINK) || length == 0 || length > size {
+        return Err(Error::corrupt("map shared memory: it is not sealed, or not as long as was said"));
+    }
+    let length = usize::try_from(length)
+        .map_err(|_| Error::unsupported("map shared memory: it is too long for this machine"))?;
+    // SAFETY: the mapping is read only and cannot lose its pages, since the seal keeps the memory from shrinking.
+    // Bytes that were announced are never written again (see above), and others are not looked at.
+    let map = unsafe { MmapOptions::new().len(length).map(memory) }.map_err(fail)?;
+    // Fewer and larger pages where the system grants them; it works as well without.
+    let _ = map.advise(Advice::HugePage);
+    Ok(MappedFile { map: Some(map) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +90,18 @@ mod tests {
             assert_eq!(map_file(path).unwrap_err().kind(), kind);
         }
         assert_eq!(map_file(dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn shared_memory_shows_what_is_written_and_is_mapped_only_when_sealed() {
+        use std::os::unix::fs::FileExt;
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
+        let memory = File::from(rustix::fs::memfd_create("forebay", flags).unwrap());
+        memory.set_len(8192).unwrap();
+        assert_eq!(map_shared(&memory, 8192).unwrap_err().kind(), ErrorKind::Corrupt);
+        rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
+        assert!(map_shared(&memory, 8193).is_err() && map_shared(&memory, 0).is_err());
+        memory.write_all_at(b"here", 4096).unwrap();
+        assert_eq!(&map_shared(&memory, 8192).unwrap().as_ref()[4096..4100], b"here");
     }
 }

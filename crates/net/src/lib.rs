@@ -1,0 +1,27 @@
+//! Many processes and machines: the cache shared by the processes of a host and by peers.
+//!
+//! [`wire`] is what is said, [`Server`] answers for any `Keeper`, [`RemoteKeeper`] is a `Keeper` that asks one.
+//! [`host`] puts the two together for the processes of one user on one machine, with payloads in memory that all of
+//! them map; [`peer`] for the nodes of a job. Who fetches a payload that several want at once is decided by
+//! [`claims`]; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
+
+pub mod claims;
+mod client;
+mod credentials;
+mod handshake;
+pub mod host;
+pub mod peer;
+mod server;
+mod threads;
+pub mod wire;
+
+pub use client::{Connect, RemoteKeeper, RemoteOptions, TcpConnector};
+pub use credentials::{Credentials, PeerTls, Token};
+pub use handshake::Purpose;
+pub use server::{Counts, Server, ServerOptions};
+pub use threads::Threads;
+
+/// Bytes both ways: a socket, TLS over one, or a pipe in memory.
+pub trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+
+impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for S {}

@@ -1,0 +1,69 @@
+//! What a node shows to its peers: its own keeper, which takes in what it owns and nothing else.
+
+use super::Placing;
+use bytes::Bytes;
+use forebay_core::cache::{Capacity, Ownership, PayloadId, Place};
+use forebay_core::{Error, ErrorKind, Result};
+use forebay_engine::cache::{Keeper, KeeperView, Look, Payload, Tier};
+use futures::future::{BoxFuture, FutureExt, ready};
+use std::sync::Arc;
+
+/// The keeper behind a server for peers. Where a payload is kept is decided here, whatever its giver says.
+#[derive(Debug)]
+pub struct OwnedKeeper {
+    local: Arc<dyn Keeper>,
+    ownership: Ownership,
+    placing: Option<Placing>,
+}
+
+impl OwnedKeeper {
+    /// Without `placing`, payloads go to memory while there is room and then to disk.
+    pub fn new(local: Arc<dyn Keeper>, ownership: Ownership, placing: Option<Placing>) -> Self {
+        Self { local, ownership, placing }
+    }
+}
+
+impl Keeper for OwnedKeeper {
+    fn look<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Look>> {
+        // Peers read; a look could leave them with a claim on our own keeper.
+        ready(payloads.iter().map(|_| Look::Absent).collect()).boxed()
+    }
+
+    fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>> {
+        self.local.read(payloads)
+    }
+
+    fn keep<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        async move {
+            if !place.is_kept() || !self.ownership.is_mine(payload.rank) {
+                return;
+            }
+            if let Some(placing) = &self.placing {
+                return self.local.keep(payload, (placing.0)(&payload), bytes).await;
+            }
+            self.local.keep(payload, Place { memory: true, disk: false }, bytes).await;
+            if self.local.read(&[payload]).await.iter().all(Option::is_none) {
+                self.local.keep(payload, Place { memory: false, disk: true }, bytes).await;
+            }
+        }
+        .boxed()
+    }
+
+    fn give_up(&self, _payload: Payload) {}
+
+    fn held(&self, group: u64) -> BoxFuture<'_, Vec<PayloadId>> {
+        self.local.held(group)
+    }
+
+    fn forget<'a>(&'a self, _payloads: &'a [PayloadId]) -> BoxFuture<'a, ()> {
+        ready(()).boxed()
+    }
+
+    fn resize(&self, _capacity: Capacity) -> BoxFuture<'_, Result<()>> {
+        ready(Err(Error::new(ErrorKind::Denied, "resize a cache: peers may not"))).boxed()
+    }
+
+    fn view(&self) -> KeeperView {
+        self.local.view()
+    }
+}

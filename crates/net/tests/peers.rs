@@ -1,0 +1,315 @@
+//! Three nodes with one cache: over sockets on three loopback addresses, and over pipes in virtual time.
+#![allow(clippy::unwrap_used, reason = "a test helper fails by panicking")]
+
+mod common;
+
+use common::{BOTH, Flow, LONG, MapKeeper, Pipe, body, payloads};
+use forebay_core::cache::{Capacity, Ownership, Residency};
+use forebay_engine::cache::{Keeper, Look, Payload, Tier};
+use forebay_net::peer::{OwnedKeeper, PeerKeeper, PeerOptions, Placing};
+use forebay_net::wire::Kind;
+use forebay_net::{Connect, Credentials, Server, ServerOptions, TcpConnector, Threads, Token};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const COUNT: u64 = 3000;
+const NAMES: [&str; 4] = ["node-0", "node-1", "node-2", "node-3"];
+
+/// One node: what it keeps, how it asks others, and what others ask of it.
+struct Node {
+    map: Arc<MapKeeper>,
+    keeper: PeerKeeper,
+    ownership: Ownership,
+    residency: Residency,
+    server: Option<Arc<Server>>,
+    /// Payloads that it read from the store.
+    store: u64,
+}
+
+struct Plan {
+    ownership: Ownership,
+    residency: Residency,
+    options: PeerOptions,
+}
+
+/// What node `me` of `count` keeps, with room for 40 % of all payloads.
+fn plan(me: usize, count: usize, all: &[Payload], patience: Option<Duration>) -> Plan {
+    let ownership = Ownership::new(11, &NAMES[..count], me).unwrap();
+    let ranked = all.iter().map(|payload| (ownership.local_rank(payload.rank), payload.length));
+    let residency = Residency::choose(Capacity { memory: room(all), disk: 0 }, ranked);
+    let rank = ownership.clone();
+    let placing = Placing(Arc::new(move |payload: &Payload| residency.place(rank.local_rank(payload.rank))));
+    let mut options = PeerOptions { placing: Some(placing), ..PeerOptions::default() };
+    if let Some(patience) = patience {
+        (options.first_deadline, options.shortest_deadline) = (patience, patience);
+    }
+    Plan { ownership, residency, options }
+}
+
+fn room(all: &[Payload]) -> u64 {
+    all.iter().map(|payload| payload.length).sum::<u64>() * 40 / 100
+}
+
+fn serve(map: &Arc<MapKeeper>, plan: &Plan, options: ServerOptions) -> Server {
+    let keeper = OwnedKeeper::new(map.clone(), plan.ownership.clone(), plan.options.placing.clone());
+    Server::new(Arc::new(keeper), options, Threads::current())
+}
+
+/// Nodes on 127.0.0.1, 127.0.0.2 and 127.0.0.3 that know a token.
+async fn sockets(all: &[Payload]) -> Vec<Node> {
+    let credentials = Credentials { token: Some(Token::new("the token of this job").unwrap()), tls: None };
+    let mut nodes = Vec::new();
+    let mut addresses = Vec::new();
+    for me in 0..3 {
+        let mut plan = plan(me, 3, all, Some(LONG));
+        plan.options.credentials = credentials.clone();
+        let map = MapKeeper::new(room(all));
+        let options = ServerOptions { credentials: credentials.clone(), ..ServerOptions::default() };
+        let server = serve(&map, &plan, options);
+        addresses.push(server.listen_tcp(&format!("127.0.0.{}:0", me + 1)).await.unwrap().to_string());
+        nodes.push((map, plan, server));
+    }
+    let connect =
+        |address: &String| Box::new(TcpConnector::new(address, &credentials).unwrap()) as Box<dyn Connect>;
+    let node = |(map, plan, server): (Arc<MapKeeper>, Plan, Server)| {
+        node(map, plan, Arc::new(server), addresses.iter().map(connect).collect())
+    };
+    nodes.into_iter().map(node).collect()
+}
+
+fn node(map: Arc<MapKeeper>, plan: Plan, server: Arc<Server>, connectors: Vec<Box<dyn Connect>>) -> Node {
+    let Plan { ownership, residency, options } = plan;
+    let keeper =
+        PeerKeeper::with_connectors(map.clone(), ownership.clone(), connectors, options, Threads::current());
+    Node { map, keeper, ownership, residency, server: Some(server), store: 0 }
+}
+
+/// Nodes over pipes, with what each kept before.
+fn piped(maps: &[Arc<MapKeeper>], all: &[Payload]) -> (Vec<Node>, Vec<Pipe>) {
+    let plans: Vec<Plan> = (0..maps.len()).map(|me| plan(me, maps.len(), all, None)).collect();
+    let servers: Vec<Arc<Server>> = maps
+        .iter()
+        .zip(&plans)
+        .map(|(map, plan)| Arc::new(serve(map, plan, ServerOptions::default())))
+        .collect();
+    let pipes: Vec<Pipe> = servers.iter().map(|server| Pipe::to(server.clone())).collect();
+    let connectors = || pipes.iter().map(|pipe| Box::new(pipe.clone()) as Box<dyn Connect>).collect();
+    let nodes = maps.iter().zip(plans).zip(&servers);
+    let nodes =
+        nodes.map(|((map, plan), server)| node(map.clone(), plan, server.clone(), connectors())).collect();
+    (nodes, pipes)
+}
+
+/// Where an epoch's payloads came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Came {
+    local: u64,
+    peer: u64,
+    store: u64,
+}
+
+impl Node {
+    /// Brings payloads as a loader does.
+    async fn bring(&mut self, part: &[Payload]) -> Came {
+        let mut came = Came::default();
+        let mut near = Vec::new();
+        let mut absent = Vec::new();
+        for (look, payload) in self.keeper.look(part).await.into_iter().zip(part) {
+            match look {
+                Look::Here(bytes) => {
+                    assert_eq!(bytes, body(payload));
+                    came.local += 1;
+                }
+                Look::Near { tier: Tier::Peer, together: Some(_) } => near.push(*payload),
+                Look::Near { .. } => panic!("a map has nothing to read"),
+                Look::Absent => absent.push(*payload),
+            }
+        }
+        for (found, payload) in self.keeper.read(&near).await.into_iter().zip(&near) {
+            match found {
+                Some((bytes, tier)) => {
+                    assert_eq!((bytes, tier), (body(payload), Tier::Peer));
+                    came.peer += 1;
+                }
+                None => absent.push(*payload),
+            }
+        }
+        for payload in absent {
+            came.store += 1;
+            let place = self.residency.place(self.ownership.local_rank(payload.rank));
+            self.keeper.keep(payload, place, &body(&payload)).await;
+        }
+        self.store += came.store;
+        came
+    }
+
+    /// What must come from the store when these nodes do not answer.
+    async fn lost(&self, part: &[Payload], gone: usize) -> u64 {
+        let looks = self.map.look(part).await;
+        let lost = |(payload, look): &(&Payload, Look)| {
+            self.ownership.owner(payload.rank) == gone && matches!(look, Look::Absent)
+        };
+        part.iter().zip(looks).filter(lost).count() as u64
+    }
+}
+
+/// The payloads of each of `count` nodes in an epoch: another cut each time.
+fn portions(all: &[Payload], epoch: u64, count: usize) -> Vec<Vec<Payload>> {
+    let mut portions = vec![Vec::new(); count];
+    for payload in all {
+        let draw = forebay_core::cache::Rank::new(epoch, 99, payload.id.0 as u64).0;
+        portions[(draw % count as u64) as usize].push(*payload);
+    }
+    portions
+}
+
+async fn epoch(nodes: &mut [Node], all: &[Payload], number: u64) -> Came {
+    let mut sum = Came::default();
+    let portions = portions(all, number, nodes.len());
+    for (node, portion) in nodes.iter_mut().zip(&portions) {
+        for part in portion.chunks(64) {
+            let came = node.bring(part).await;
+            sum.local += came.local;
+            sum.peer += came.peer;
+            sum.store += came.store;
+        }
+        node.keeper.flush().await;
+    }
+    sum
+}
+
+#[tokio::test]
+async fn p046_three_nodes_read_the_store_once_and_exchange_payloads_only() {
+    let all = payloads(COUNT);
+    let mut nodes = sockets(&all).await;
+    let first = epoch(&mut nodes, &all, 1).await;
+    assert_eq!((first.store, first.local), (COUNT, 0));
+    assert!(nodes.iter().all(|node| node.keeper.peer_view().dropped == 0));
+    let before: Vec<_> = nodes.iter().map(|node| node.server.as_ref().unwrap().counts()).collect();
+    for number in 2..5 {
+        let came = epoch(&mut nodes, &all, number).await;
+        assert_eq!((came.store, came.local + came.peer), (0, COUNT), "epoch {number}");
+        let share = came.peer as f64 / COUNT as f64;
+        assert!((0.60..=0.67).contains(&share), "epoch {number}: {share} came from peers");
+    }
+    for (node, before) in nodes.iter().zip(&before) {
+        let since = node.server.as_ref().unwrap().counts().since(before);
+        assert!(since.of(Kind::Read) > 0);
+        assert_eq!(since.total(), since.of(Kind::Read), "only payloads are asked for: {since:?}");
+        assert!(node.map.view().memory.bytes <= room(&all) && node.map.view().memory.refused == 0);
+    }
+}
+
+#[tokio::test]
+async fn p047_a_node_that_is_killed_costs_its_own_payloads_only() {
+    let all = payloads(COUNT);
+    let mut nodes = sockets(&all).await;
+    epoch(&mut nodes, &all, 1).await;
+    let mut gone = nodes.pop().unwrap();
+    let portions = portions(&all, 2, 2);
+    let (mut expected, mut seen) = (0, 0);
+    for (number, (node, portion)) in nodes.iter_mut().zip(&portions).enumerate() {
+        let (before, after) = portion.split_at(portion.len() / 2);
+        if number == 0 {
+            for part in before.chunks(50) {
+                assert_eq!(node.bring(part).await.store, 0);
+            }
+            gone.server = None;
+        } else {
+            expected += node.lost(before, 2).await;
+            for part in before.chunks(50) {
+                seen += node.bring(part).await.store;
+            }
+        }
+        expected += node.lost(after, 2).await;
+        for part in after.chunks(50) {
+            seen += node.bring(part).await.store;
+        }
+    }
+    assert!(expected > 700, "{expected}");
+    assert_eq!(seen, expected, "exactly what the lost node held came from the store");
+}
+
+#[tokio::test(start_paused = true)]
+async fn p047_a_slow_or_cut_off_node_costs_its_own_payloads_and_little_time() {
+    for flow in [Flow::Held, Flow::Swallowed] {
+        let all = payloads(600);
+        let maps: Vec<_> = (0..3).map(|_| MapKeeper::new(room(&all))).collect();
+        let (mut nodes, pipes) = piped(&maps, &all);
+        epoch(&mut nodes, &all, 1).await;
+        assert_eq!(epoch(&mut nodes, &all, 2).await.store, 0);
+        pipes[2].set(flow);
+        let started = tokio::time::Instant::now();
+        let portions = portions(&all, 3, 2);
+        for (node, portion) in nodes.iter_mut().zip(&portions) {
+            let expected = node.lost(portion, 2).await;
+            let mut seen = 0;
+            for part in portion.chunks(20) {
+                seen += node.bring(part).await.store;
+            }
+            assert_eq!(seen, expected, "{flow:?}");
+            assert!(expected > 30);
+        }
+        assert!(started.elapsed() < Duration::from_secs(5), "{flow:?}: {:?}", started.elapsed());
+        // It is asked again after a while, and then has what it had.
+        pipes[2].set(Flow::Open);
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        assert_eq!(epoch(&mut nodes, &all, 4).await.store, 0, "{flow:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn p047_a_node_that_joins_moves_what_it_takes_over_and_no_more() {
+    let all = payloads(2000);
+    let mut maps: Vec<_> = (0..3).map(|_| MapKeeper::new(room(&all))).collect();
+    let (mut nodes, _) = piped(&maps, &all);
+    epoch(&mut nodes, &all, 1).await;
+    maps.push(MapKeeper::new(room(&all)));
+    let (mut nodes, _) = piped(&maps, &all);
+    // What the new node owns comes from the store once, when somebody reads it who does not happen to have it.
+    let mut store = 0;
+    for number in 2..12 {
+        store += epoch(&mut nodes, &all, number).await.store;
+    }
+    let ours = &nodes[3].ownership;
+    let moved = all.iter().filter(|payload| ours.is_mine(payload.rank)).count() as u64;
+    assert!(moved as f64 <= (0.25 + 0.05) * all.len() as f64, "{moved}");
+    assert!(store > moved / 2 && store <= moved, "{store} of {moved}");
+    assert_eq!(maps[3].view().memory.refused, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn p047_gifts_that_find_no_room_are_dropped_and_nobody_waits_for_them() {
+    let all = payloads(200);
+    let maps: Vec<_> = (0..2).map(|_| MapKeeper::new(u64::MAX)).collect();
+    // Without a placing of its own, a node keeps what it is given while there is room.
+    let server = |me: usize| {
+        let mut plan = plan(me, 2, &all, None);
+        plan.options.placing = None;
+        Arc::new(serve(&maps[me], &plan, ServerOptions::default()))
+    };
+    let servers: Vec<_> = (0..2).map(server).collect();
+    let pipes: Vec<Pipe> = servers.iter().map(|server| Pipe::to(server.clone())).collect();
+    let connectors = pipes.iter().map(|pipe| Box::new(pipe.clone()) as Box<dyn Connect>).collect();
+    let Plan { ownership, mut options, .. } = plan(0, 2, &all, None);
+    options.give_bytes = 1000;
+    let keeper = PeerKeeper::with_connectors(
+        maps[0].clone(),
+        ownership.clone(),
+        connectors,
+        options,
+        Threads::current(),
+    );
+    pipes[1].set(Flow::Held);
+    let others: HashSet<_> =
+        all.iter().filter(|payload| !ownership.is_mine(payload.rank)).map(|payload| payload.id).collect();
+    for payload in &all {
+        keeper.keep(*payload, BOTH, &body(payload)).await;
+    }
+    pipes[1].set(Flow::Open);
+    keeper.flush().await;
+    let view = keeper.peer_view();
+    assert_eq!(view.given + view.dropped, others.len() as u64);
+    assert!(view.given <= 10 && maps[1].len() as u64 == view.given, "{view:?}");
+}
