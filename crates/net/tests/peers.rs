@@ -313,3 +313,42 @@ async fn p047_gifts_that_find_no_room_are_dropped_and_nobody_waits_for_them() {
     assert_eq!(view.given + view.dropped, others.len() as u64);
     assert!(view.given <= 10 && maps[1].len() as u64 == view.given, "{view:?}");
 }
+
+/// Two processes of one host want the same payload of a peer at once: one asks, the other waits for that one and then
+/// asks the peer too. Nobody goes to the store.
+#[tokio::test(start_paused = true)]
+async fn p047_who_waited_here_in_vain_asks_the_owner_before_the_store() {
+    use forebay_net::{RemoteKeeper, RemoteOptions};
+    let all = payloads(50);
+    let (theirs, ours) = (MapKeeper::new(u64::MAX), MapKeeper::new(u64::MAX));
+    let owner = Arc::new(serve(&theirs, &plan(1, 2, &all, None), ServerOptions::default()));
+    let host = Arc::new(Server::new(ours.clone(), ServerOptions::default(), Threads::current()));
+    let mut processes = Vec::new();
+    for _ in 0..2 {
+        let local =
+            RemoteKeeper::connect(Pipe::to(host.clone()), RemoteOptions::default(), Threads::current()).await;
+        let connectors: Vec<Box<dyn Connect>> =
+            vec![Box::new(Pipe::to(owner.clone())), Box::new(Pipe::to(owner.clone()))];
+        let Plan { ownership, mut options, .. } = plan(0, 2, &all, None);
+        options.placing = None;
+        let local = Arc::new(local.unwrap());
+        processes.push(PeerKeeper::with_connectors(
+            local,
+            ownership,
+            connectors,
+            options,
+            Threads::current(),
+        ));
+    }
+    let ownership = Ownership::new(11, &NAMES[..2], 0).unwrap();
+    let one = *all.iter().find(|payload| !ownership.is_mine(payload.rank)).unwrap();
+    theirs.keep(one, BOTH, &body(&one)).await;
+    let asked = [one];
+    assert!(matches!(processes[0].look(&asked).await[0], Look::Near { tier: Tier::Peer, .. }));
+    assert!(matches!(processes[1].look(&asked).await[0], Look::Near { tier: Tier::Memory, .. }));
+    let reads = futures::future::join(processes[0].read(&asked), processes[1].read(&asked)).await;
+    let expected = Some((body(&one), Tier::Peer));
+    assert_eq!((&reads.0[0], &reads.1[0]), (&expected, &expected));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(host.claimed(), 0);
+}

@@ -44,6 +44,14 @@ impl HostClient {
         let slabs = Some(socket.to_owned());
         RemoteKeeper::with_slabs(Box::new(connector), slabs, RemoteOptions::default(), threads).await
     }
+
+    /// A second connection, for what this process serves to peers: reads there answer at once and claim nothing, so
+    /// that no peer waits for a fetch and no process here for a peer.
+    pub async fn for_peers(socket: &Path, threads: Threads) -> Result<RemoteKeeper> {
+        let connector = HostConnector { socket: socket.to_owned(), start: None, child: Mutex::default() };
+        let options = RemoteOptions { purpose: Purpose::Peer, ..RemoteOptions::default() };
+        RemoteKeeper::with_slabs(Box::new(connector), None, options, threads).await
+    }
 }
 
 /// Connects to a host's process, which is started when it is not there.

@@ -162,6 +162,31 @@ impl PeerKeeper {
         join_all(self.inner.peers.iter().flatten().map(|peer| peer.flush())).await;
     }
 
+    /// Asks owners for payloads, given by owner as places in `payloads`; what is found is put there in `found`.
+    async fn ask(
+        &self,
+        payloads: &[Payload],
+        there: HashMap<usize, Vec<usize>>,
+        found: &mut [Option<(Bytes, Tier)>],
+    ) {
+        let asked = there.into_iter().filter_map(|(owner, indices)| {
+            let peer = self.inner.peers.get(owner)?.clone()?;
+            let wanted: Vec<Payload> = indices.iter().map(|index| payloads[*index]).collect();
+            Some(async move {
+                let answer = self.threads.run(async move { peer.read(&wanted).await }).await;
+                (indices, answer.unwrap_or_default())
+            })
+        });
+        for (indices, answers) in join_all(asked).await {
+            for (index, answer) in indices.into_iter().zip(answers) {
+                if let Some((bytes, _)) = answer {
+                    self.inner.copy(payloads[index], &bytes).await;
+                    found[index] = Some((bytes, Tier::Peer));
+                }
+            }
+        }
+    }
+
     /// What became of others' payloads so far.
     pub fn peer_view(&self) -> PeerView {
         let tally = &self.inner.tally;
@@ -245,26 +270,19 @@ impl Keeper for PeerKeeper {
             }
             let local: Vec<Payload> = here.iter().map(|index| payloads[*index]).collect();
             let local = async { if local.is_empty() { Vec::new() } else { inner.local.read(&local).await } };
-            let remote = there.iter().filter_map(|(owner, indices)| {
-                let peer = inner.peers.get(*owner)?.clone()?;
-                let wanted: Vec<Payload> = indices.iter().map(|index| payloads[*index]).collect();
-                Some(async move {
-                    let answer = self.threads.run(async move { peer.read(&wanted).await }).await;
-                    (indices, answer.unwrap_or_default())
-                })
-            });
-            let (local, remote) = futures::future::join(local, join_all(remote)).await;
-            for (index, answer) in here.into_iter().zip(local) {
-                found[index] = answer;
-            }
-            for (indices, answers) in remote {
-                for (index, answer) in indices.iter().zip(answers) {
-                    if let Some((bytes, _)) = answer {
-                        inner.copy(payloads[*index], &bytes).await;
-                        found[*index] = Some((bytes, Tier::Peer));
-                    }
+            let (local, ()) = futures::future::join(local, self.ask(payloads, there, &mut found)).await;
+            // What nobody here brings after all may still be with its owner.
+            let mut there: HashMap<usize, Vec<usize>> = HashMap::new();
+            let mut local = local.into_iter();
+            for index in here {
+                found[index] = local.next().flatten();
+                if found[index].is_none()
+                    && let Some((owner, _)) = inner.owner(&payloads[index]).filter(|(_, peer)| peer.is_up())
+                {
+                    there.entry(owner).or_default().push(index);
                 }
             }
+            self.ask(payloads, there, &mut found).await;
             found
         }
         .boxed()

@@ -9,6 +9,8 @@ use futures::future::{BoxFuture, FutureExt, ready};
 use std::sync::Arc;
 
 /// The keeper behind a server for peers. Where a payload is kept is decided here, whatever its giver says.
+///
+/// In front of the cache of a host it goes over `HostClient::for_peers`, where reads never wait for a fetch.
 #[derive(Debug)]
 pub struct OwnedKeeper {
     local: Arc<dyn Keeper>,
@@ -30,7 +32,15 @@ impl Keeper for OwnedKeeper {
     }
 
     fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>> {
-        self.local.read(payloads)
+        async move {
+            let found = self.local.read(payloads).await;
+            for (payload, _) in payloads.iter().zip(&found).filter(|(_, found)| found.is_none()) {
+                // Where a missing payload becomes the asker's to fetch: the peer fetches for itself.
+                self.local.give_up(*payload);
+            }
+            found
+        }
+        .boxed()
     }
 
     fn keep<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
