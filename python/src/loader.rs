@@ -12,8 +12,9 @@ use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch, Portion};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
-use forebay_engine::cache::{CacheConfig, CacheSettings};
+use forebay_engine::cache::CacheConfig;
 use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
+use forebay_net::{Surroundings, cache_settings};
 use forebay_store::RetryOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -64,7 +65,7 @@ impl Loader {
     /// Checks everything that can be checked before the first sample. Starts nothing.
     #[new]
     #[pyo3(signature = (dataset, recipe, *, batch_size, rank, world_size, last_batch, shuffle, block_bytes,
-        group_blocks, seed, threads, prefetch_batches, memory_bytes, cache, window, on_error, max_errors, timeout, inflight,
+        group_blocks, seed, threads, prefetch_batches, memory_bytes, cache, host_command, window, on_error, max_errors, timeout, inflight,
         request_bytes, slow_start, hedge, request_tries, request_timeout, request_deadline, local_ranks, epochs,
         thread_init))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python, every one of them given")]
@@ -84,6 +85,7 @@ impl Loader {
         prefetch_batches: Option<usize>,
         memory_bytes: Option<u64>,
         cache: Option<&str>,
+        host_command: Vec<String>,
         window: Option<u64>,
         on_error: &str,
         max_errors: Option<Limit>,
@@ -148,7 +150,11 @@ impl Loader {
             let loader =
                 engine::Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &recipe, config)?;
             Ok(match cache {
-                Some(cache) => loader.with_cache(CacheSettings::local(cache)),
+                Some(cache) => {
+                    let command = host_command.iter().map(Into::into).collect();
+                    let surroundings = Surroundings { local_ranks, command };
+                    loader.with_cache(cache_settings(cache, surroundings)?)
+                }
                 None => loader,
             })
         };

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import forebay as fb
 import pytest
@@ -122,3 +125,122 @@ def test_p044_a_damaged_payload_is_found_and_fetched_again(tree: Path, tmp_path:
         assert list(_epoch(loader)) == whole
         stats = loader.stats()
     assert (stats["cache_damaged"], stats["cache_misses"], stats["cache_disk_hits"]) == (1, 1, SAMPLES - 1)
+
+
+_RANK = """
+import json, os, sys
+import forebay as fb
+tree, cache, epochs, rank, ranks = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
+loader = fb.Loader(tree, [fb.raw("jpg"), fb.label("cls")], batch_size=10, shuffle="full", seed=3, cache=cache,
+                   rank=rank, world_size=ranks)
+for epoch in range(epochs):
+    ids, before = [], loader.stats()
+    for batch in loader:
+        ids += batch.ids.tolist()
+    after = loader.stats()
+    names = ("payloads", "cache_memory_hits", "cache_peer_hits", "cache_misses")
+    print(json.dumps({"ids": ids, **{name: after[name] - before[name] for name in names}}), flush=True)
+    sys.stdin.readline()
+loader.close()
+"""
+
+
+class _Rank:
+    """A process that reads its portion, epoch after epoch, when it is told to."""
+
+    def __init__(self, tree: Path, cache: object, epochs: int, rank: int, ranks: int, runtime: Path) -> None:
+        arguments = [str(tree), json.dumps(cache), str(epochs), str(rank), str(ranks)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _RANK, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
+        )
+
+    def epoch(self) -> dict[str, Any]:
+        """What the epoch gave; it is over then."""
+        assert self._process.stdout is not None
+        return dict(json.loads(self._process.stdout.readline()))
+
+    def go_on(self) -> None:
+        """Lets the next epoch be begun."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """Ends it without a word."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Waits for its end."""
+        self._process.communicate(timeout=120)
+
+
+def test_p045_processes_of_a_host_read_every_sample_once_in_all(tree: Path, tmp_path: Path) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    cache = {"memory": "10MB", "share": "host"}
+    # Four jobs, each of which reads everything, at the same time.
+    jobs = [_Rank(tree, cache, 1, 0, 1, runtime) for _ in range(4)]
+    epochs = [job.epoch() for job in jobs]
+    for job in jobs:
+        job.go_on()
+        job.end()
+    for epoch in epochs:
+        assert sorted(epoch["ids"]) == list(range(SAMPLES))
+    assert sum(epoch["payloads"] for epoch in epochs) == SAMPLES
+    assert sum(epoch["cache_memory_hits"] for epoch in epochs) == 3 * SAMPLES
+
+
+def _free_ports(hosts: list[str]) -> list[str]:
+    """An address on each host that nobody listens at."""
+    sockets = []
+    for host in hosts:
+        listener = socket.socket()
+        listener.bind((host, 0))
+        sockets.append(listener)
+    addresses = [f"{host}:{listener.getsockname()[1]}" for host, listener in zip(hosts, sockets, strict=True)]
+    for listener in sockets:
+        listener.close()
+    return addresses
+
+
+def test_p046_nodes_divide_the_cache_and_p047_a_lost_one_costs_only_what_it_kept(
+    tree: Path, tmp_path: Path
+) -> None:
+    members = _free_ports(["127.0.0.1", "127.0.0.2", "127.0.0.3"])
+    cache = {
+        "memory": SAMPLES * BYTES * 45 // 100,
+        "peers": members,
+        "peer_token": "a token of the test's own",
+    }
+    nodes = [
+        _Rank(tree, {**cache, "peer_address": address}, 4, rank, 3, tmp_path)
+        for rank, address in enumerate(members)
+    ]
+
+    def epoch(nodes: list[_Rank]) -> list[dict[str, Any]]:
+        told = [node.epoch() for node in nodes]
+        for node in nodes:
+            node.go_on()
+        return told
+
+    first, *later = epoch(nodes), epoch(nodes), epoch(nodes)
+    for told in (first, *later):
+        assert sorted(sample for node in told for sample in node["ids"]) == list(range(SAMPLES))
+    assert sum(node["payloads"] for node in first) >= SAMPLES
+    # Loaders look ahead, so that reads of one epoch are counted in the one before it: all of them together are exact.
+    assert sum(node["payloads"] for told in (first, *later) for node in told) == SAMPLES
+    hits = [sum(node[tier] for node in later[-1]) for tier in ("cache_memory_hits", "cache_peer_hits")]
+    assert sum(hits) > 0
+    nodes[0].kill()
+    nodes[0].end()
+    told = [node.epoch() for node in nodes[1:]]
+    # What the lost node kept comes from the store; the others' epoch is whole.
+    for rank, node in enumerate(told, start=1):
+        assert len(node["ids"]) == len(later[-1][rank]["ids"])
+    for node in nodes[1:]:
+        node.go_on()
+        node.end()

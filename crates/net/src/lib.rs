@@ -10,6 +10,7 @@ mod client;
 mod credentials;
 mod handshake;
 pub mod host;
+mod open;
 pub mod peer;
 mod server;
 mod threads;
@@ -18,6 +19,7 @@ pub mod wire;
 pub use client::{Connect, RemoteKeeper, RemoteOptions, TcpConnector};
 pub use credentials::{Credentials, PeerTls, Token};
 pub use handshake::Purpose;
+pub use open::{Surroundings, cache_settings};
 pub use server::{Counts, Server, ServerOptions};
 pub use threads::Threads;
 

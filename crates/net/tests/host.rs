@@ -99,7 +99,9 @@ async fn epoch(folder: &Path, number: usize) {
         for (look, payload) in looks.into_iter().zip(part) {
             let bytes = match look {
                 Look::Here(bytes) => Some(bytes),
-                Look::Near { .. } => client.read(&[*payload]).await.remove(0).map(|(bytes, _)| bytes),
+                Look::Near { .. } | Look::Coming => {
+                    client.read(&[*payload]).await.remove(0).map(|(bytes, _)| bytes)
+                }
                 Look::Absent => None,
             };
             if let Some(bytes) = bytes {

@@ -36,7 +36,9 @@ async fn epoch(keeper: &dyn Keeper, payloads: &[Payload], store: &AtomicU64) {
         for (look, payload) in keeper.look(part).await.into_iter().zip(part) {
             let bytes = match look {
                 Look::Here(bytes) => Some(bytes),
-                Look::Near { .. } => keeper.read(&[*payload]).await.remove(0).map(|(bytes, _)| bytes),
+                Look::Near { .. } | Look::Coming => {
+                    keeper.read(&[*payload]).await.remove(0).map(|(bytes, _)| bytes)
+                }
                 Look::Absent => None,
             };
             if let Some(bytes) = bytes {
@@ -70,7 +72,7 @@ async fn p045_who_waits_gets_the_payload_as_soon_as_it_was_kept() {
     let (first, second) = (join(&server).await, join(&server).await);
     let one = payload(1);
     assert!(is_absent(&first, one).await);
-    assert!(matches!(second.look(&[one]).await[0], Look::Near { together: None, .. }));
+    assert!(matches!(second.look(&[one]).await[0], Look::Coming));
     let waiting = tokio::spawn(async move { (second.read(&[one]).await, second) });
     tokio::task::yield_now().await;
     first.keep(one, MEMORY, &body(&one)).await;

@@ -1,6 +1,6 @@
 """The native parts, as `forebay` uses them. Not a public interface."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -64,6 +64,7 @@ class Loader:
         prefetch_batches: int | None,
         memory_bytes: int | None,
         cache: str | None,
+        host_command: Sequence[str],
         window: int | None,
         on_error: str,
         max_errors: int | float | None,

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -467,6 +468,7 @@ def _settings(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "inflight": config["inflight"],
         "request_bytes": config["request_bytes"],
         "cache": config["cache"],
+        "host_command": [sys.executable, "-m", "forebay", "cache-host"],
         "slow_start": config["slow_start"],
         "hedge": config["hedge"],
         "request_tries": config["request_tries"],

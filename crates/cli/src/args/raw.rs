@@ -195,6 +195,9 @@ pub(crate) struct CacheHostArgs {
     /// Memory for payloads, for example `64GiB`.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: String,
+    /// A directory for what memory does not hold, and its size: `DIR:SIZE`.
+    #[arg(long, value_name = "DIR:SIZE")]
+    pub(crate) disk: Option<String>,
     /// Seconds to stay when nobody is connected.
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
     pub(crate) grace: f64,

@@ -5,6 +5,7 @@
 
 mod config;
 pub mod disk;
+mod disk_keeper;
 mod local;
 mod memory;
 mod resident;
@@ -12,6 +13,7 @@ mod warm;
 
 pub use config::{CacheConfig, DiskConfig, PeersConfig, Share};
 pub use disk::DiskTier;
+pub use disk_keeper::DiskKeeper;
 pub use local::LocalKeeper;
 pub use memory::MemoryTier;
 pub use resident::CacheSettings;

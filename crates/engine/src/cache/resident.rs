@@ -190,8 +190,13 @@ impl Cache {
         for (look, payload) in looks.iter_mut().zip(payloads) {
             match look {
                 Look::Here(_) => self.count_hit(Tier::Memory, payload.length),
-                // What will not be kept is not waited for either.
-                Look::Coming if !self.place(payload.rank).await.is_kept() => *look = Look::Absent,
+                // What will not be kept, here or by its owner, is not waited for either.
+                Look::Coming
+                    if self.names.ownership.is_mine(payload.rank)
+                        && !self.place(payload.rank).await.is_kept() =>
+                {
+                    *look = Look::Absent;
+                }
                 Look::Coming | Look::Near { .. } | Look::Absent => {}
             }
         }
@@ -207,7 +212,12 @@ impl Cache {
             if let Some((bytes, tier)) = &whole {
                 self.count_hit(*tier, payload.length);
                 let place = self.place(payload.rank).await;
-                self.keeper.settle(*payload, place, bytes).await;
+                // What is on disk already belongs at most into memory too.
+                let disk = place.disk && *tier == Tier::Peer;
+                let missing = Place { memory: place.memory && *tier != Tier::Memory, disk };
+                if missing.is_kept() {
+                    self.keeper.settle(*payload, missing, bytes).await;
+                }
             }
             read.push(whole.map(|(bytes, _)| bytes));
         }

@@ -208,6 +208,8 @@ impl Connected {
     fn show(&self, answer: Option<Answer>, payload: &Payload) -> Look {
         match answer {
             None | Some(Answer::Absent) => Look::Absent,
+            // Only who waits for another client's fetch is told to read alone.
+            Some(Answer::Near { together: None, .. }) => Look::Coming,
             Some(Answer::Near { tier, together }) => Look::Near { tier, together },
             Some(Answer::Slab { slab, offset }) => {
                 let maps = self.maps.as_ref();

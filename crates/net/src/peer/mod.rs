@@ -151,17 +151,6 @@ impl PeerKeeper {
         Self { inner: Arc::new(inner), threads }
     }
 
-    /// What peers are served from: give it to a `Server`.
-    pub fn for_peers(&self) -> Arc<OwnedKeeper> {
-        let inner = &self.inner;
-        Arc::new(OwnedKeeper::new(inner.local.clone(), inner.ownership.clone(), inner.placing.clone()))
-    }
-
-    /// Waits until all that was to be given to owners has been given or dropped.
-    pub async fn flush(&self) {
-        join_all(self.inner.peers.iter().flatten().map(|peer| peer.flush())).await;
-    }
-
     /// Asks owners for payloads, given by owner as places in `payloads`; what is found is put there in `found`.
     async fn ask(
         &self,
@@ -298,6 +287,10 @@ impl Keeper for PeerKeeper {
         .boxed()
     }
 
+    fn settle<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        self.inner.local.keep(payload, place, bytes)
+    }
+
     fn give_up(&self, payload: Payload) {
         self.inner.local.give_up(payload);
     }
@@ -312,6 +305,15 @@ impl Keeper for PeerKeeper {
 
     fn resize(&self, capacity: Capacity) -> BoxFuture<'_, Result<()>> {
         self.inner.local.resize(capacity)
+    }
+
+    /// Also waits until all that was to be given to owners has been given or dropped.
+    fn flush(&self) -> BoxFuture<'_, ()> {
+        async move {
+            join_all(self.inner.peers.iter().flatten().map(|peer| peer.flush())).await;
+            self.inner.local.flush().await;
+        }
+        .boxed()
     }
 
     fn view(&self) -> KeeperView {

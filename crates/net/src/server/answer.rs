@@ -75,6 +75,7 @@ async fn known(caller: &Caller, payloads: &[Payload]) -> Vec<Answer> {
         *answer = looks.next().map(|look| match look {
             Look::Here(_) => Answer::Near { tier: Tier::Memory, together: TOGETHER },
             Look::Near { tier, together } => Answer::Near { tier, together: together.or(TOGETHER) },
+            Look::Coming => Answer::Near { tier: Tier::Memory, together: None },
             Look::Absent => Answer::Absent,
         });
     }

@@ -134,7 +134,7 @@ impl Keeper for MapKeeper {
             refused: state.refused,
             damaged: 0,
         };
-        KeeperView { memory, disk: TierView::default() }
+        KeeperView { memory, ..KeeperView::default() }
     }
 }
 
