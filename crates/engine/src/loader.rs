@@ -339,11 +339,15 @@ impl Loader {
         }
     }
 
-    /// Stops all threads and gives memory back. The cursor stays; the next iteration starts anew from it.
+    /// Stops all threads and gives memory back, the cache's too; what belongs on disk is written first. The cursor
+    /// stays; the next iteration starts anew from it.
     pub fn close(&mut self) {
         self.cursor = self.cursor();
         self.iteration = None;
         self.stop_session();
+        if let Some(cache) = self.cache.take() {
+            cache.close();
+        }
     }
 
     fn stop_session(&mut self) {

@@ -15,7 +15,11 @@ use forebay_core::{Error, Result, SampleId};
 use forebay_store::Store;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// How long closing waits for a disk.
+const CLOSE_WAIT: Duration = Duration::from_millis(1500);
 
 /// How a loader caches: given before the first batch, carried out with it.
 #[derive(Clone)]
@@ -253,6 +257,23 @@ impl Cache {
     /// Waits until all that was kept is where it belongs.
     pub(crate) async fn flush(&self) {
         self.keeper.flush().await;
+    }
+
+    /// Writes what is still to be written, but for a disk that takes longer than closing may.
+    pub(crate) fn close(self: Arc<Self>) {
+        let (written, done) = std::sync::mpsc::channel();
+        let cache = Arc::clone(&self);
+        let flush = move || {
+            futures::executor::block_on(cache.flush());
+            let _ = written.send(());
+        };
+        if std::thread::Builder::new().name("forebay-cache".into()).spawn(flush).is_ok()
+            && done.recv_timeout(CLOSE_WAIT).is_err()
+        {
+            tracing::warn!(
+                "the cache still writes to its disk; what is not written when the process ends is fetched again"
+            );
+        }
     }
 
     fn count_hit(&self, tier: Tier, bytes: u64) {
