@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// The port of nodes that the launcher names without one.
 const PORT: u16 = 7846;
 
+/// What a loader asks, and what its peers are served from.
+type Kept = (Arc<dyn Keeper>, Arc<dyn Keeper>);
+
 /// Where a setting is opened.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
@@ -37,16 +40,19 @@ pub fn cache_settings(config: CacheConfig, surroundings: Surroundings) -> Result
     let (capacity, seed) = (config.capacity(), config.seed);
     let owners = ownership.clone();
     let open = move || -> Result<Arc<dyn Keeper>> {
-        let shared = match config.share {
-            Share::Auto => surroundings.local_ranks > 1,
-            Share::Process => false,
-            Share::Host => true,
-        };
-        let (local, served) = if shared {
-            open_host(&config, &surroundings.command, peers.is_some())?
-        } else {
+        let host = || open_host(&config, &surroundings.command, peers.is_some());
+        let own = || -> Result<Kept> {
             let local: Arc<dyn Keeper> = LocalKeeper::open(&config)?;
-            (Arc::clone(&local), local)
+            Ok((Arc::clone(&local), local))
+        };
+        let (local, served) = match config.share {
+            Share::Host => host()?,
+            // Nobody asked for it by name: ranks that cannot share keep apart.
+            Share::Auto if surroundings.local_ranks > 1 => host().or_else(|error| {
+                tracing::warn!(error = %error.report(), "ranks of this host do not share their cache: each keeps its own");
+                own()
+            })?,
+            Share::Auto | Share::Process => own()?,
         };
         match &peers {
             Some(job) => job.open(local, served, owners.clone()),
@@ -58,11 +64,7 @@ pub fn cache_settings(config: CacheConfig, surroundings: Surroundings) -> Result
 
 /// The cache of this host, whose process is started when it is not there. Caches on other disks are other processes.
 /// What peers are served from is a connection of its own, which claims nothing.
-fn open_host(
-    config: &CacheConfig,
-    command: &[OsString],
-    peers: bool,
-) -> Result<(Arc<dyn Keeper>, Arc<dyn Keeper>)> {
+fn open_host(config: &CacheConfig, command: &[OsString], peers: bool) -> Result<Kept> {
     let mut socket = default_socket()?;
     let mut start = command.to_vec();
     if let Some(disk) = &config.disk {
