@@ -35,6 +35,8 @@ fn p010_a_tree_is_ingested_once_and_read_back_by_the_command() {
 
     let (tree, rows) = (harness.json(&["info", "tree"]), harness.json(&["info", &url]));
     assert_eq!((&rows["samples"], &rows["bytes"]), (&tree["samples"], &tree["bytes"]), "{rows:#}");
+    let verified = harness.json(&["verify", &url]);
+    assert_eq!((&verified["samples"], &verified["errors"]), (&json!(24), &json!(0)), "{verified:#}");
 }
 
 #[test]

@@ -3,6 +3,9 @@
 //! Memory: one shard's list of members and a small map entry for each sample, so that a key used twice in different
 //! shards is found. Findings beyond a limit are counted, not kept.
 
+#[cfg(feature = "cassandra")]
+mod rows;
+
 use super::inventory::Inventory;
 use super::open::take_inventory;
 use super::options::{OpenOptions, SourceKind, field_name};
@@ -121,6 +124,10 @@ pub async fn verify(
     verify: &VerifyOptions,
     found: &(dyn Fn(&Finding) + Send + Sync),
 ) -> Result<VerifyReport> {
+    #[cfg(feature = "cassandra")]
+    if let Some(report) = rows::verify(spec, options, verify, found).await? {
+        return Ok(report);
+    }
     let (store, inventory) = take_inventory(spec, options).await?;
     let keys = inventory.objects.iter().map(|object| object.key.as_str());
     let store = if inventory.kind == SourceKind::Tar { shards::reading_store(&store, keys) } else { store };
