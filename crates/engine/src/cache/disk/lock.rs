@@ -7,6 +7,13 @@ use forebay_core::{Error, Result};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long to wait for a lock. A process that its holder started has the lock too for the moment until it runs a
+/// program of its own, also when the holder has let go meanwhile.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How often to look.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The right to write, until it is dropped.
 #[derive(Debug)]
@@ -31,10 +38,14 @@ impl Lock {
             }
             Err(error) => return Err(fault(error)),
         };
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self { _file: file })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(fault(error)),
+        let since = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(Self { _file: file })),
+                Err(TryLockError::WouldBlock) if since.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(fault(error)),
+            }
         }
     }
 }

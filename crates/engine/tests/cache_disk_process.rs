@@ -1,10 +1,18 @@
 //! Real processes: one that writes and is killed, and one that reads beside it.
 //!
 //! The child is this test binary again. After each batch it says how many payloads are flushed and waits for a line,
-//! so that nothing here hangs on time.
+//! so that nothing here hangs on time. A program of its own: a child that is being started holds the locks of all other
+//! tests of its program for a moment.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
-use super::*;
+#[path = "cache_disk/made.rs"]
+mod made;
+
+use forebay_core::ErrorKind;
+use forebay_engine::cache::disk::{DiskOptions, DiskTier};
+use made::*;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const DIRECTORY: &str = "FOREBAY_TEST_CACHE_DIRECTORY";
@@ -60,7 +68,7 @@ struct Writer {
 impl Writer {
     fn start(dir: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "process::child_keeps_and_forgets", "--nocapture"])
+            .args(["--exact", "child_keeps_and_forgets", "--nocapture"])
             .env(DIRECTORY, dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
