@@ -39,7 +39,7 @@ class _Copies:
             self.bytes += Path(source).stat().st_size
             return self._plain(source, target, **how)
 
-        shutil.copy = counted
+        shutil.copy = counted  # type: ignore[assignment]
         return self
 
     def __exit__(self, *_: object) -> None:
