@@ -116,7 +116,9 @@ impl Session {
             meter: Arc::clone(meter),
             gate,
             tasks: Arc::clone(&tasks),
-            mover: definition.program.only_hands_on().then(|| Arc::clone(&preparer)),
+            // What runs in every preparing thread before its first sample is meant to run before any.
+            mover: (definition.program.only_hands_on() && config.thread_init.is_none())
+                .then(|| Arc::clone(&preparer)),
             remote,
             sample_bytes: definition.sample_bytes,
             base_bytes: (remote && config.memory_bytes.is_none()).then_some(definition.memory.payload_bytes),
