@@ -12,6 +12,8 @@ use forebay_engine::{LoaderConfig, OnError};
 use forebay_store::RetryOptions;
 use forebay_testkit::server::{Act, BUCKET, Fault, Objects, SlowServer};
 use forebay_testkit::tar::TarMaker;
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 const SAMPLES: u64 = 120;
@@ -92,14 +94,20 @@ fn shards_and_objects_behind_a_url_are_read_as_from_a_disk() {
 #[test]
 fn p013_cut_refused_and_broken_answers_are_made_good() {
     for (server, dataset, _folder) in [shards(), bucket()] {
-        // By how often a key was asked for since it was opened, so that every run meets the same.
-        let opened = server.counts().requests;
-        server.script(move |seen| match (seen.number - opened) % 97 + seen.attempt {
-            _ if seen.attempt > 8 => Act::default(),
-            sum if sum % 4 == 0 => Act::fault(Fault::Truncate(1000)),
-            sum if sum % 4 == 1 => Act::status(503),
-            sum if sum % 4 == 2 => Act::fault(Fault::Close),
-            _ => Act::default(),
+        // By how often a key was asked for since it was opened: the first two answers of each are wrong, the very first
+        // one a refusal.
+        let asked: Mutex<HashMap<String, (usize, usize)>> = Mutex::default();
+        server.script(move |seen| {
+            let mut asked = asked.lock().unwrap();
+            let keys = asked.len();
+            let (first, times) = asked.entry(seen.key.to_string()).or_insert((keys, 0));
+            *times += 1;
+            match (*first + *times) % 3 {
+                _ if *times > 2 => Act::default(),
+                0 => Act::fault(Fault::Truncate(1000)),
+                1 => Act::status(503),
+                _ => Act::fault(Fault::Close),
+            }
         });
         let mut loader = loader(&dataset, &recipe(), config());
         assert_whole(&epoch(&mut loader));
