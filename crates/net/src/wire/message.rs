@@ -19,7 +19,7 @@ pub enum Answer {
     Near {
         /// Where it probably is.
         tier: Tier,
-        /// Payloads with the same number are best read together.
+        /// Payloads with the same number are best read together. `None` says that another client is fetching it.
         together: Option<u32>,
     },
     /// It lies in memory that the client may map.

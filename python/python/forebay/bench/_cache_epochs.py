@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,16 @@ class _Copies:
 
     def __exit__(self, *_: object) -> None:
         shutil.copy = self._plain
+
+
+def _second_epoch(data: Iterable[object], copies: _Copies, total: int) -> float:
+    """The share of all bytes that the second of two epochs copies."""
+    for _sample in data:
+        pass
+    before = copies.bytes
+    for _sample in data:
+        pass
+    return (copies.bytes - before) / total
 
 
 def epoch2_forebay(settings: Settings, percent: int) -> float:
@@ -82,12 +92,7 @@ def epoch2_streaming(settings: Settings, percent: int) -> float:
                 cache_limit=total * percent // 100,
                 num_canonical_nodes=1,
             )
-            for _sample in data:
-                pass
-            before = copies.bytes
-            for _sample in data:
-                pass
-            return (copies.bytes - before) / total
+            return _second_epoch(data, copies, total)
 
 
 def epoch2_litdata(settings: Settings, percent: int) -> float:
@@ -109,12 +114,7 @@ def epoch2_litdata(settings: Settings, percent: int) -> float:
                 shuffle=True,
                 max_cache_size=total * percent // 100,
             )
-            for _sample in data:
-                pass
-            before = copies.bytes
-            for _sample in data:
-                pass
-            return (copies.bytes - before) / total
+            return _second_epoch(data, copies, total)
 
 
 SUBJECTS = {
