@@ -69,6 +69,11 @@ impl ErrorKind {
         }
     }
 
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The class in `forebay.errors` that Python raises.
     pub fn python_class(self) -> &'static str {
         match self {
@@ -276,16 +281,22 @@ impl Error {
 
     /// Message and causes on one line, then the hint: what a person is shown.
     pub fn report(&self) -> String {
+        let mut text = self.chain();
+        if let Some(hint) = &self.0.hint {
+            text.push_str("\n\nhint: ");
+            text.push_str(hint);
+        }
+        text
+    }
+
+    /// Message and causes on one line.
+    pub fn chain(&self) -> String {
         let mut text = self.0.message.clone();
         let mut cause = std::error::Error::source(self);
         while let Some(c) = cause {
             text.push_str(": ");
             text.push_str(&c.to_string());
             cause = c.source();
-        }
-        if let Some(hint) = &self.0.hint {
-            text.push_str("\n\nhint: ");
-            text.push_str(hint);
         }
         text
     }

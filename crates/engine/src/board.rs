@@ -8,6 +8,7 @@
 use crate::batch::{Batch, Fault};
 use crate::budget::Hold;
 use crate::meter::Meter;
+use crate::supply::Taken;
 use forebay_core::arrival::ArrivalOrder;
 use forebay_core::portion::Place;
 use forebay_core::{Error, SampleId};
@@ -401,17 +402,6 @@ impl State {
             self.epochs = self.epochs.split_off(&epoch);
         }
     }
-}
-
-/// A batch that was taken, with what the meter needs to know.
-pub(crate) struct Taken {
-    pub(crate) batch: Batch,
-    /// Places of this rank's sequence that the batch used up.
-    pub(crate) places: Vec<Place>,
-    /// When the last payload arrived.
-    pub(crate) complete_at: Option<Instant>,
-    /// Batches that were ready, this one included.
-    pub(crate) ready: usize,
 }
 
 impl OpenBatch {

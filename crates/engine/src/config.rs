@@ -10,6 +10,7 @@ use forebay_core::portion::{Consumer, LastBatch};
 use forebay_core::request::RequestLimits;
 use forebay_core::{Error, Result};
 use forebay_store::RetryOptions;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +85,8 @@ pub enum DeliveryOrder {
 }
 
 /// What a bad sample does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnError {
     /// Its batch raises the error.
     #[default]

@@ -10,9 +10,11 @@ mod board;
 pub mod budget;
 pub mod cache;
 mod config;
+pub mod feed;
 mod fetch;
 mod inputs;
 mod loader;
+mod make;
 pub mod memory;
 mod meter;
 mod prepare;
@@ -20,6 +22,7 @@ mod session;
 pub mod shard;
 pub mod source;
 pub mod stage;
+mod supply;
 
 pub use batch::{Batch, Fault};
 pub use cache::CacheSettings;
@@ -27,4 +30,6 @@ pub use config::{
     DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError, ThreadInit, available_threads,
 };
 pub use loader::{Loader, Next};
-pub use meter::{Meter, Stats};
+pub use make::{Made, Make};
+pub use meter::{Meter, Stats, Sum};
+pub use supply::{Asked, Supplier, Supply, SupplyView, Taken};

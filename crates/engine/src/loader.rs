@@ -7,11 +7,12 @@
 use crate::batch::{Batch, Fault};
 use crate::cache::{Cache, CacheSettings};
 use crate::config::{DeliveryOrder, LoaderConfig};
-use crate::fetch::GateView;
+use crate::feed::FeedSpec;
 use crate::inputs::Inputs;
 use crate::memory::MemoryPlan;
 use crate::meter::{Meter, Stats};
 use crate::session::{Definition, Session};
+use crate::supply::{Asked, Supplier, Supply, SupplyView};
 use forebay_core::cache::Capacity;
 use forebay_core::cursor::{Cursor, Remaining};
 use forebay_core::manifest::Manifest;
@@ -37,14 +38,15 @@ pub struct Loader {
     cache: Option<Arc<Cache>>,
     /// Where the next iteration begins.
     cursor: Cursor,
-    session: Option<Session>,
-    /// The cursor the session will deliver next, when it runs.
-    session_cursor: Option<Cursor>,
+    supply: Option<Box<dyn Supply>>,
+    /// Who makes the batches when not this process, and what it is told.
+    elsewhere: Option<(Arc<dyn Supplier>, FeedSpec)>,
+    /// The cursor the supply will deliver next, when it runs.
+    supply_cursor: Option<Cursor>,
     iteration: Option<Iteration>,
     faults: Vec<Fault>,
-    payload_peak: u64,
-    /// What the last session knew about the link.
-    gate: Option<GateView>,
+    /// What the last supply knew.
+    view: SupplyView,
 }
 
 /// One pass of the user's loop over (the rest of) an epoch.
@@ -104,12 +106,12 @@ impl Loader {
             cache_settings: None,
             cache: None,
             cursor: Cursor::start_of(0),
-            session: None,
-            session_cursor: None,
+            supply: None,
+            elsewhere: None,
+            supply_cursor: None,
             iteration: None,
             faults: Vec::new(),
-            payload_peak: 0,
-            gate: None,
+            view: SupplyView::default(),
         })
     }
 
@@ -117,6 +119,14 @@ impl Loader {
     #[must_use]
     pub fn with_cache(mut self, settings: CacheSettings) -> Self {
         self.cache_settings = Some(settings);
+        self
+    }
+
+    /// Lets others make the batches. What they are told is `feed`; nothing is connected before the first batch is asked
+    /// for.
+    #[must_use]
+    pub fn with_supplier(mut self, supplier: Arc<dyn Supplier>, feed: FeedSpec) -> Self {
+        self.elsewhere = Some((supplier, feed));
         self
     }
 
@@ -154,8 +164,8 @@ impl Loader {
             _ => self.cursor.clone(),
         };
         let portion = self.portion(&self.cursor)?;
-        if self.session_cursor.as_ref() != Some(&self.cursor) {
-            self.stop_session();
+        if self.supply_cursor.as_ref() != Some(&self.cursor) {
+            self.stop_supply();
         }
         self.iteration = Some(Iteration {
             epoch: self.cursor.epoch,
@@ -188,29 +198,27 @@ impl Loader {
         let result = self.take(wait, asked);
         if let (Err(error), Some(iteration)) = (&result, &mut self.iteration) {
             iteration.failed = Some(error.duplicate());
-            self.stop_session();
+            self.stop_supply();
         }
         result
     }
 
     fn take(&mut self, wait: Duration, asked: Instant) -> Result<Next> {
-        if self.session.is_none() {
-            let cache = self.open_cache()?;
-            self.session = Some(Session::start(&self.definition, cache, self.cursor.clone(), &self.meter)?);
+        if self.supply.is_none() {
+            self.supply = Some(self.start_supply()?);
         }
-        let Some(session) = &self.session else { return Ok(Next::Waiting) };
-        let Some(taken) = session.take(wait)? else {
+        let Some(supply) = &self.supply else { return Ok(Next::Waiting) };
+        let Some(taken) = supply.take(wait)? else {
             return match self.definition.config.timeout {
                 Some(timeout) if asked.elapsed() >= timeout => Err(Error::unavailable(format!(
                     "wait for a batch: not ready after {:.1} s; {}",
                     timeout.as_secs_f64(),
-                    session.describe_wait()
+                    supply.describe_wait()
                 ))
                 .with_hint("raise `timeout`, or look at `stats()` to see which stage is slow")),
                 _ => Ok(Next::Waiting),
             };
         };
-        self.payload_peak = self.payload_peak.max(session.payload_peak());
         let now = Instant::now();
         let stall = now - asked;
         let fetch = taken.complete_at.map_or(stall, |at| at.saturating_duration_since(asked).min(stall));
@@ -241,12 +249,32 @@ impl Loader {
         iteration.steps += 1;
         iteration.waiting_since = None;
         iteration.handed_over = Some(now);
-        self.session_cursor = Some(iteration.cursor(self.definition.config.order));
+        self.supply_cursor = Some(iteration.cursor(self.definition.config.order));
         self.meter.batches.add(1);
         let padding = batch.padding.iter().filter(|padding| **padding).count() as u64;
         self.meter.padding.add(padding);
         self.meter.samples.add(batch.len() as u64 - padding);
         Ok(Next::Batch(Box::new(batch)))
+    }
+
+    fn start_supply(&mut self) -> Result<Box<dyn Supply>> {
+        let cursor = self.cursor.clone();
+        let Some((supplier, feed)) = &self.elsewhere else {
+            let cache = self.open_cache()?;
+            return Ok(Box::new(Session::start(&self.definition, cache, cursor, &self.meter)?));
+        };
+        let Definition { config, memory, pool, .. } = &self.definition;
+        let asked = Asked {
+            feed: feed.clone(),
+            epoch_samples: self.epoch_samples(),
+            consumer: config.consumer,
+            order: config.order,
+            epochs: config.epochs,
+            ready_batches: memory.open_batches,
+            batch_bytes: memory.batch_bytes,
+            pool: pool.clone(),
+        };
+        supplier.start(asked, cursor, &self.meter)
     }
 
     /// Where the user's loop stands.
@@ -317,15 +345,14 @@ impl Loader {
     /// Everything measured so far.
     pub fn stats(&self) -> Stats {
         let memory = &self.definition.memory;
-        let running = self.session.as_ref().map_or(0, Session::payload_peak);
-        let gate = self.session.as_ref().map(Session::gate).or(self.gate);
-        let link = gate.as_ref().map(|gate| gate.link).filter(|_| self.definition.store.is_remote());
+        let view = self.supply_view();
         let cache = self.cache.as_ref().map(|cache| cache.view()).unwrap_or_default();
         Stats {
-            window_bytes: gate.map_or(0, |gate| gate.window_bytes),
-            window_requests: gate.map_or(0, |gate| gate.window_requests as u64),
-            link_bytes_per_second: link.map_or(0.0, |link| link.bytes_per_second),
-            link_delay_seconds: link.map_or(0.0, |link| link.delay.as_secs_f64()),
+            window_bytes: view.window_bytes,
+            window_requests: view.window_requests,
+            link_bytes_per_second: view.link_bytes_per_second,
+            link_delay_seconds: view.link_delay_seconds,
+            workers: view.workers,
             cache_memory_bytes: cache.memory.bytes,
             cache_memory_limit_bytes: cache.memory.limit,
             cache_disk_bytes: cache.disk.bytes,
@@ -334,7 +361,7 @@ impl Loader {
             threads: self.definition.config.threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),
-            payload_peak_bytes: self.payload_peak.max(running),
+            payload_peak_bytes: view.payload_peak_bytes,
             ..self.meter.stats()
         }
     }
@@ -344,18 +371,23 @@ impl Loader {
     pub fn close(&mut self) {
         self.cursor = self.cursor();
         self.iteration = None;
-        self.stop_session();
+        self.stop_supply();
         if let Some(cache) = self.cache.take() {
             cache.close();
         }
     }
 
-    fn stop_session(&mut self) {
-        if let Some(session) = self.session.take() {
-            self.payload_peak = self.payload_peak.max(session.payload_peak());
-            self.gate = Some(session.gate());
-        }
-        self.session_cursor = None;
+    /// What the supply knows now, or the last one knew; the peak is that of all.
+    fn supply_view(&self) -> SupplyView {
+        let Some(supply) = &self.supply else { return self.view };
+        let view = supply.view();
+        SupplyView { payload_peak_bytes: view.payload_peak_bytes.max(self.view.payload_peak_bytes), ..view }
+    }
+
+    fn stop_supply(&mut self) {
+        self.view = self.supply_view();
+        self.supply = None;
+        self.supply_cursor = None;
     }
 }
 

@@ -36,14 +36,21 @@ pub struct Meter {
     pub(crate) prep_nanos: Sum,
     pub(crate) prep_starved_nanos: Sum,
     pub(crate) prep_blocked_nanos: Sum,
+    /// Bytes of batches that came from other processes, as they crossed.
+    pub wire_bytes: Sum,
+    /// Batches that were asked for a second time, because a worker was late or lost.
+    pub asked_again: Sum,
+    /// Batches that were left out because nobody kept them and making them again was not wanted.
+    pub skipped_batches: Sum,
 }
 
 /// A counter.
 #[derive(Debug, Default)]
-pub(crate) struct Sum(AtomicU64);
+pub struct Sum(AtomicU64);
 
 impl Sum {
-    pub(crate) fn add(&self, amount: u64) {
+    /// Adds to it.
+    pub fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Relaxed);
     }
 
@@ -51,7 +58,8 @@ impl Sum {
         self.add(time.as_nanos() as u64);
     }
 
-    pub(crate) fn get(&self) -> u64 {
+    /// The sum so far.
+    pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
@@ -145,6 +153,14 @@ pub struct Stats {
     pub memory_limit_bytes: u64,
     /// Most bytes of payloads held at once.
     pub payload_peak_bytes: u64,
+    /// Workers that batches come from; 0 when they are made in this process.
+    pub workers: u64,
+    /// Bytes of batches that came from other processes, as they crossed.
+    pub wire_bytes: u64,
+    /// Batches asked for a second time because a worker was late or lost.
+    pub asked_again: u64,
+    /// Batches left out because they were no longer kept and were not to be made again.
+    pub skipped_batches: u64,
 }
 
 impl Meter {
@@ -180,6 +196,9 @@ impl Meter {
             prep_seconds: self.prep_nanos.seconds(),
             prep_starved_seconds: self.prep_starved_nanos.seconds(),
             prep_blocked_seconds: self.prep_blocked_nanos.seconds(),
+            wire_bytes: self.wire_bytes.get(),
+            asked_again: self.asked_again.get(),
+            skipped_batches: self.skipped_batches.get(),
             ..Stats::default()
         }
     }

@@ -3,15 +3,16 @@
 //! Dropping it ends everything: the board is stopped, threads are waited for (not longer than two seconds, should an
 //! op hang), requests in flight are abandoned.
 
-use crate::board::{Board, Taken};
+use crate::board::Board;
 use crate::budget::Budget;
 use crate::cache::Cache;
 use crate::config::{LOCAL_REQUESTS, LoaderConfig, REMOTE_REQUESTS};
-use crate::fetch::{Fetcher, Gate, GateView, Tasks};
+use crate::fetch::{Fetcher, Gate, Tasks};
 use crate::inputs::Inputs;
 use crate::memory::{MemoryPlan, available_memory_bytes};
 use crate::meter::Meter;
 use crate::prepare::{Preparer, start_threads};
+use crate::supply::{Supply, SupplyView, Taken};
 use forebay_core::cursor::Cursor;
 use forebay_core::plan::Sampler;
 use forebay_core::window::{WindowLimits, share};
@@ -70,6 +71,7 @@ pub(crate) struct Session {
     budget: Budget,
     gate: Arc<Gate>,
     tasks: Arc<Tasks>,
+    remote: bool,
 }
 
 impl Session {
@@ -93,6 +95,7 @@ impl Session {
             budget: budget.clone(),
             gate: Arc::clone(&gate),
             tasks: Arc::clone(&tasks),
+            remote,
         };
         let (retries, mut retry_queue) = mpsc::unbounded_channel();
         let preparer = Arc::new(Preparer {
@@ -134,22 +137,29 @@ impl Session {
         start_threads(&preparer)?;
         Ok(session)
     }
+}
 
-    /// The next batch if it is ready within `wait`.
-    pub(crate) fn take(&self, wait: Duration) -> Result<Option<Taken>> {
+impl Supply for Session {
+    fn take(&self, wait: Duration) -> Result<Option<Taken>> {
         self.board.take_batch(wait)
     }
 
-    pub(crate) fn describe_wait(&self) -> String {
+    fn describe_wait(&self) -> String {
         self.board.describe_wait()
     }
 
-    pub(crate) fn gate(&self) -> GateView {
-        self.gate.view()
-    }
-
-    pub(crate) fn payload_peak(&self) -> u64 {
-        self.budget.peak()
+    fn view(&self) -> SupplyView {
+        let gate = self.gate.view();
+        // What a disk of this machine gives says nothing about a link.
+        let link = self.remote.then_some(gate.link);
+        SupplyView {
+            payload_peak_bytes: self.budget.peak(),
+            window_bytes: gate.window_bytes,
+            window_requests: gate.window_requests as u64,
+            link_bytes_per_second: link.map_or(0.0, |link| link.bytes_per_second),
+            link_delay_seconds: link.map_or(0.0, |link| link.delay.as_secs_f64()),
+            workers: 0,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod host;
 mod open;
 pub mod peer;
 mod server;
+pub mod service;
 mod threads;
 pub mod wire;
 

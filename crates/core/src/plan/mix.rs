@@ -14,6 +14,7 @@ use super::{MIX, MIX_PART, Rule, Sampler};
 use crate::permutation::Permutation;
 use crate::rng::fold;
 use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ pub const ROUND: u64 = 1024;
 pub const MAX_PARTS: usize = 256;
 
 /// One dataset of a mix.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MixPart {
     /// Its run of sample ids.
     pub samples: Range<u64>,

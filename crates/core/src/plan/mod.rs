@@ -22,10 +22,12 @@ use crate::{Error, Result, SampleId};
 use block::{BlockPlan, Blocks};
 use mix::{Mix, MixPlan};
 use resample::ResamplePlan;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// How an epoch is ordered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Shuffle {
     /// As stored.
     Sequential,
@@ -41,7 +43,8 @@ pub enum Shuffle {
 }
 
 /// Settings of block shuffle. They are part of the order: change one and the order changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BlockShuffle {
     /// A block ends before it would exceed this many bytes (a single larger sample is a block of its own).
     pub block_bytes: u64,

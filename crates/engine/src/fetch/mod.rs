@@ -14,7 +14,7 @@ mod near;
 mod pending;
 mod tasks;
 
-pub(crate) use gate::{Gate, GateView};
+pub(crate) use gate::Gate;
 pub(crate) use tasks::Tasks;
 
 use crate::board::{Board, Job};

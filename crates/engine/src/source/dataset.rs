@@ -1,6 +1,7 @@
 //! [`Dataset`]: a manifest together with the store that its locations point into.
 
 use super::options::SourceKind;
+use super::origin::DataSpec;
 use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Location, Manifest};
 use forebay_core::plan::mix::MixPart;
@@ -32,6 +33,7 @@ struct Inner {
     class_names: Option<Vec<String>>,
     notes: Vec<String>,
     mix: Option<Vec<MixPart>>,
+    origin: Option<DataSpec>,
 }
 
 impl Dataset {
@@ -60,6 +62,19 @@ impl Dataset {
     ) -> Result<Self> {
         let inner = Inner { mix: Some(parts), ..Inner::new(manifest, store, url, notes)? };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The same dataset, with how it was opened.
+    pub(super) fn with_origin(mut self, origin: DataSpec) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.origin = Some(origin);
+        }
+        self
+    }
+
+    /// How another process can open it; `None` when it was not opened from a spec.
+    pub fn origin(&self) -> Option<&DataSpec> {
+        self.inner.origin.as_ref()
     }
 
     /// Which samples there are and where each lies.
@@ -182,7 +197,7 @@ impl Inner {
         let class_names = manifest.meta().get("class_names").and_then(|names| {
             names.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
         });
-        Ok(Self { manifest, store, url, kind, class_names, notes, mix: None })
+        Ok(Self { manifest, store, url, kind, class_names, notes, mix: None, origin: None })
     }
 }
 

@@ -16,6 +16,7 @@ mod locate;
 mod mix;
 mod open;
 mod options;
+mod origin;
 mod reading;
 #[cfg(feature = "cassandra")]
 mod rows;
@@ -31,6 +32,7 @@ pub use decodable::decodable;
 pub use mix::mix;
 pub use open::{open, open_with_store};
 pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
+pub use origin::DataSpec;
 pub(crate) use reading::local as local_store;
 #[cfg(feature = "cassandra")]
 pub use rows::open_rows;

@@ -6,6 +6,7 @@ use super::kept::{self, Kept};
 use super::labels::{self, MAX_LABEL_BYTES};
 use super::locate::{self, Item};
 use super::options::{OpenOptions, SourceKind};
+use super::origin::DataSpec;
 use super::synthetic::{SyntheticSpec, synthetic};
 use super::{blocking, reading, shards, table, tree};
 use forebay_core::manifest::Manifest;
@@ -30,6 +31,10 @@ const MAX_MANIFEST_BYTES: u64 = 4 << 30;
 ///
 /// The manifest is kept between runs and built again when it is stale; [`Dataset::notes`] says when that happened.
 pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
+    Ok(find(spec, options).await?.with_origin(DataSpec::new(spec, options)))
+}
+
+async fn find(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
     let url = spec.join("::");
     if let Some(made) = SyntheticSpec::from_url(&url)? {
         refuse_copy(options, &url)?;

@@ -1,0 +1,193 @@
+//! What makes batches out of positions, as plain data that another process can act on.
+//!
+//! A [`FeedSpec`] says where the dataset lies, which version of it is meant, what is done to each sample and in which
+//! order positions follow. Two specs with one [`FeedSpec::id`] give the same bytes for the same
+//! [`BatchName`](forebay_core::feed::BatchName). How the store is read and what is kept near does not enter the id:
+//! it changes how long a batch takes, never what it is.
+
+use crate::config::{LoaderConfig, OnError};
+use crate::source::{DataSpec, Dataset};
+use forebay_core::feed::FeedId;
+use forebay_core::plan::Shuffle;
+use forebay_core::plan::mix::MixPart;
+use forebay_core::portion::{Consumer, LastBatch};
+use forebay_core::recipe::Recipe;
+use forebay_core::{Error, Result};
+use forebay_store::RetryOptions;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Raised when an older reader could misunderstand a newer spec.
+const FORMAT: u32 = 1;
+
+/// Largest spec that is read from outside, as JSON.
+pub const MAX_SPEC_BYTES: usize = 4 << 20;
+
+/// Everything another process needs to make the batches of a feed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeedSpec {
+    format: u32,
+    /// How the dataset is opened.
+    pub data: DataSpec,
+    /// Its version: who opens another one must not go on.
+    pub dataset: String,
+    /// The recipe, as JSON.
+    pub recipe: serde_json::Value,
+    /// The order.
+    pub order: OrderSpec,
+    /// What a bad sample does.
+    pub on_error: OnError,
+    /// Rows of most batches; decides how much memory is planned, not what is in them.
+    pub batch_size: u64,
+    /// How the store is read.
+    pub fetch: FetchSpec,
+    /// What is kept near, as JSON; `None` leaves it to the process that makes the batches.
+    #[serde(default)]
+    pub cache: Option<serde_json::Value>,
+}
+
+/// What decides which sample stands at which position.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderSpec {
+    /// Seed of order and of all random ops.
+    pub seed: u64,
+    /// Order of each epoch.
+    pub shuffle: Shuffle,
+    /// Runs of samples mixed by weight.
+    #[serde(default)]
+    pub mix: Option<Vec<MixPart>>,
+    /// Positions of an epoch of a mix or of resampling.
+    #[serde(default)]
+    pub epoch_samples: Option<u64>,
+}
+
+/// How the store is read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FetchSpec {
+    /// Requests in flight; `None` finds out.
+    pub inflight: Option<usize>,
+    /// Bytes of one range request; `None` follows the link.
+    pub request_bytes: Option<u64>,
+    /// Most tries of one request.
+    pub tries: u32,
+    /// Seconds of one try.
+    pub request_timeout: f64,
+    /// Seconds of all tries.
+    pub request_deadline: f64,
+    /// Whether slow requests get a second one.
+    pub hedge: bool,
+}
+
+impl FeedSpec {
+    /// The feed that a loader with these parts reads. Datasets that were not opened from a spec have none.
+    pub fn new(dataset: &Dataset, recipe: &Recipe, config: &LoaderConfig) -> Result<Self> {
+        let Some(data) = dataset.origin() else {
+            let why = format!("read `{}` through another process: it exists only in this one", dataset.url());
+            return Err(Error::unsupported(why).with_hint("write it to files first, or leave `via` out"));
+        };
+        if config.thread_init.is_some() {
+            return Err(Error::unsupported("read through another process: `worker_init_fn` runs only here")
+                .with_hint("leave `worker_init_fn` or `via` out"));
+        }
+        let recipe = serde_json::from_str(&recipe.to_json())
+            .map_err(|cause| Error::internal("write recipe").with_source(cause))?;
+        let retry = &config.retry;
+        Ok(Self {
+            format: FORMAT,
+            data: data.clone(),
+            dataset: dataset.manifest().version().to_owned(),
+            recipe,
+            order: OrderSpec {
+                seed: config.seed,
+                shuffle: config.shuffle,
+                mix: config.mix.clone(),
+                epoch_samples: config.epoch_samples,
+            },
+            on_error: config.on_error,
+            batch_size: config.consumer.batch_size,
+            fetch: FetchSpec {
+                inflight: config.requests_in_flight,
+                request_bytes: config.request_bytes,
+                tries: retry.tries,
+                request_timeout: retry.request_timeout.as_secs_f64(),
+                request_deadline: retry.deadline.as_secs_f64(),
+                hedge: config.hedge,
+            },
+            cache: None,
+        })
+    }
+
+    /// Equal for feeds whose batches are equal.
+    pub fn id(&self) -> FeedId {
+        // JSON objects are sorted by key, so equal values have equal texts.
+        let text = serde_json::json!({
+            "format": self.format,
+            "dataset": self.dataset,
+            "recipe": self.recipe,
+            "order": self.order,
+            "on_error": self.on_error,
+        });
+        FeedId(xxhash_rust::xxh3::xxh3_128(text.to_string().as_bytes()))
+    }
+
+    /// Reads a spec that came from outside.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let fail = |why: &str| Error::invalid_config(format!("read feed: {why}"));
+        if text.len() > MAX_SPEC_BYTES {
+            return Err(fail("it is larger than 4 MiB"));
+        }
+        let spec: Self = serde_json::from_str(text).map_err(|cause| fail("it is none").with_source(cause))?;
+        if spec.format != FORMAT {
+            let why = format!("read feed: its format is {}, this release reads {FORMAT}", spec.format);
+            return Err(Error::unsupported(why).with_hint("run the same release of forebay everywhere"));
+        }
+        Ok(spec)
+    }
+
+    /// The spec as JSON.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|cause| Error::internal("write feed").with_source(cause))
+    }
+
+    /// The recipe.
+    pub fn recipe(&self) -> Result<Recipe> {
+        Recipe::from_json(&self.recipe.to_string())
+    }
+
+    /// Settings of a maker of this feed; those that are not the feed's are taken from `own`.
+    pub fn config(&self, own: &LoaderConfig) -> Result<LoaderConfig> {
+        let seconds = |value: f64| {
+            Duration::try_from_secs_f64(value)
+                .map_err(|_| Error::invalid_config(format!("read feed: {value} is no number of seconds")))
+        };
+        let config = LoaderConfig {
+            consumer: Consumer {
+                rank: 0,
+                world_size: 1,
+                batch_size: self.batch_size,
+                last_batch: LastBatch::Partial,
+            },
+            shuffle: self.order.shuffle,
+            mix: self.order.mix.clone(),
+            epoch_samples: self.order.epoch_samples,
+            seed: self.order.seed,
+            on_error: self.on_error,
+            requests_in_flight: self.fetch.inflight,
+            request_bytes: self.fetch.request_bytes,
+            hedge: self.fetch.hedge,
+            retry: RetryOptions {
+                tries: self.fetch.tries,
+                request_timeout: seconds(self.fetch.request_timeout)?,
+                deadline: seconds(self.fetch.request_deadline)?,
+                seed: self.order.seed,
+                ..own.retry
+            },
+            ..own.clone()
+        };
+        config.check()?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,124 @@
+//! How a dataset was opened, as plain data: another process can open it the same way.
+
+use super::dataset::Dataset;
+use super::options::{OpenOptions, SourceKind};
+use forebay_core::{Error, Result};
+use forebay_store::StoreOptions;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A dataset's spec with the options that change what is found there. It may hold credentials of the store, which are
+/// not shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSpec {
+    /// Paths and URLs; relative paths were made absolute.
+    pub spec: Vec<String>,
+    /// The kind, when it was not to be guessed.
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// A file of labels.
+    #[serde(default)]
+    pub labels: Option<PathBuf>,
+    /// A folder with a copy of the objects.
+    #[serde(default)]
+    pub local: Option<PathBuf>,
+    /// Where manifests are kept between runs.
+    #[serde(default)]
+    pub manifest_dir: Option<PathBuf>,
+    /// Endings of the files that are samples in a folder.
+    pub extensions: Vec<String>,
+    /// What is said to the store.
+    #[serde(default)]
+    pub storage_options: StoreOptions,
+}
+
+impl DataSpec {
+    pub(super) fn new(spec: &[String], options: &OpenOptions) -> Self {
+        let here = std::env::current_dir().unwrap_or_default();
+        let absolute = |path: &PathBuf| here.join(path);
+        Self {
+            spec: spec.iter().map(|part| absolute_spec(part, &here)).collect(),
+            kind: options.kind.map(|kind| kind.name().to_owned()),
+            labels: options.labels.as_ref().map(absolute),
+            local: options.local.as_ref().map(absolute),
+            manifest_dir: options.manifest_dir.as_ref().map(absolute),
+            extensions: options.extensions.clone(),
+            storage_options: options.storage_options.clone(),
+        }
+    }
+
+    /// Opens the dataset.
+    pub async fn open(&self) -> Result<Dataset> {
+        let kind = match &self.kind {
+            None => None,
+            Some(name) => Some(SourceKind::from_name(name).ok_or_else(|| {
+                Error::unsupported(format!("open dataset: this release knows no kind `{name}`"))
+            })?),
+        };
+        let options = OpenOptions {
+            kind,
+            labels: self.labels.clone(),
+            local: self.local.clone(),
+            manifest_dir: self.manifest_dir.clone(),
+            extensions: self.extensions.clone(),
+            storage_options: self.storage_options.clone(),
+            ..OpenOptions::default()
+        };
+        super::open(&self.spec, &options).await
+    }
+
+    /// Names of options that are secrets, as far as names tell.
+    pub fn secrets(&self) -> Vec<&str> {
+        let telling = ["secret", "password", "token", "key", "credential"];
+        let names = self.storage_options.keys().map(String::as_str);
+        names.filter(|name| telling.iter().any(|word| name.to_lowercase().contains(word))).collect()
+    }
+}
+
+impl fmt::Debug for DataSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options: Vec<&String> = self.storage_options.keys().collect();
+        f.debug_struct("DataSpec")
+            .field("spec", &self.spec)
+            .field("kind", &self.kind)
+            .field("storage_options", &options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A spec that means the same in any directory. Its parts are joined by `::`; what has a scheme, begins at the root or
+/// with a variable stays as it is.
+fn absolute_spec(spec: &str, here: &Path) -> String {
+    let one = |part: &str| {
+        let known = part.is_empty() || part.contains("://") || part.starts_with(['/', '$', '~', '{']);
+        if known { part.to_owned() } else { format!("{}/{part}", here.display()) }
+    };
+    spec.split("::").map(one).collect::<Vec<_>>().join("::")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_paths_become_absolute_and_secrets_are_not_shown() {
+        let here = Path::new("/data");
+        let cases = [
+            ("train-{0..3}.tar", "/data/train-{0..3}.tar"),
+            ("/x/a.tar::b.tar", "/x/a.tar::/data/b.tar"),
+            ("s3://bucket/x", "s3://bucket/x"),
+            ("${HOME}/x", "${HOME}/x"),
+        ];
+        for (given, wanted) in cases {
+            assert_eq!(absolute_spec(given, here), wanted);
+        }
+        let mut options = OpenOptions::default();
+        options.storage_options.insert("aws_secret_access_key".into(), "hunter2".into());
+        options.storage_options.insert("endpoint".into(), "http://127.0.0.1".into());
+        let spec = DataSpec::new(&["s3://bucket/x".into()], &options);
+        assert!(!format!("{spec:?}").contains("hunter2"));
+        assert_eq!(spec.secrets(), ["aws_secret_access_key"]);
+    }
+}
