@@ -15,6 +15,7 @@ mod fetch;
 mod inputs;
 mod loader;
 mod make;
+mod maker;
 pub mod memory;
 mod meter;
 mod prepare;
@@ -31,5 +32,6 @@ pub use config::{
 };
 pub use loader::{Loader, Next};
 pub use make::{Made, Make};
+pub use maker::{Maker, MakerOptions};
 pub use meter::{Meter, Stats, Sum};
 pub use supply::{Asked, Supplier, Supply, SupplyView, Taken};

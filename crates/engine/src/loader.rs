@@ -8,10 +8,8 @@ use crate::batch::{Batch, Fault};
 use crate::cache::{Cache, CacheSettings};
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::feed::FeedSpec;
-use crate::inputs::Inputs;
-use crate::memory::MemoryPlan;
 use crate::meter::{Meter, Stats};
-use crate::session::{Definition, Session};
+use crate::session::{Definition, Session, Walk};
 use crate::supply::{Asked, Supplier, Supply, SupplyView};
 use forebay_core::cache::Capacity;
 use forebay_core::cursor::{Cursor, Remaining};
@@ -19,7 +17,6 @@ use forebay_core::manifest::Manifest;
 use forebay_core::portion::Portion;
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
-use forebay_ops::{BufferPool, Program};
 use forebay_store::Store;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,24 +77,7 @@ impl Loader {
         recipe: &Recipe,
         config: LoaderConfig,
     ) -> Result<Self> {
-        config.check()?;
-        let program = Program::compile(recipe)?;
-        let inputs = Inputs::new(manifest, recipe)?;
-        let sampler = config.sampler(manifest)?;
-        let memory = MemoryPlan::new(&config, manifest, sampler.samples(), program.outputs())?;
-        // Buffers the user hands back are kept for as many batches as may be open, and one being looked at.
-        let pool = BufferPool::new((memory.batch_bytes as usize).saturating_mul(memory.open_batches + 1));
-        let definition = Definition {
-            inputs,
-            store,
-            program: Arc::new(program),
-            sampler,
-            samples: manifest.len(),
-            sample_bytes: (manifest.total_bytes() / manifest.len().max(1)).max(1),
-            config,
-            memory,
-            pool,
-        };
+        let definition = Definition::new(manifest, store, recipe, config)?;
         Ok(Self {
             definition,
             manifest: manifest.clone(),
@@ -145,13 +125,7 @@ impl Loader {
 
     fn open_cache(&mut self) -> Result<Option<Arc<Cache>>> {
         if let (None, Some(settings)) = (&self.cache, &self.cache_settings) {
-            self.cache = Some(Cache::open(
-                settings,
-                self.definition.inputs.clone(),
-                &self.manifest,
-                Arc::clone(&self.definition.store),
-                Arc::clone(&self.meter),
-            )?);
+            self.cache = Some(self.definition.open_cache(settings, &self.manifest, &self.meter)?);
         }
         Ok(self.cache.clone())
     }
@@ -261,7 +235,8 @@ impl Loader {
         let cursor = self.cursor.clone();
         let Some((supplier, feed)) = &self.elsewhere else {
             let cache = self.open_cache()?;
-            return Ok(Box::new(Session::start(&self.definition, cache, cursor, &self.meter)?));
+            let session = Session::start(&self.definition, cache, Walk::From(cursor), &self.meter)?;
+            return Ok(Box::new(session));
         };
         let Definition { config, memory, pool, .. } = &self.definition;
         let asked = Asked {
@@ -348,22 +323,13 @@ impl Loader {
         let view = self.supply_view();
         let cache = self.cache.as_ref().map(|cache| cache.view()).unwrap_or_default();
         Stats {
-            window_bytes: view.window_bytes,
-            window_requests: view.window_requests,
-            link_bytes_per_second: view.link_bytes_per_second,
-            link_delay_seconds: view.link_delay_seconds,
-            workers: view.workers,
-            cache_memory_bytes: cache.memory.bytes,
-            cache_memory_limit_bytes: cache.memory.limit,
-            cache_disk_bytes: cache.disk.bytes,
-            cache_disk_limit_bytes: cache.disk.limit,
-            cache_damaged: cache.disk.damaged + cache.memory.damaged,
             threads: self.definition.config.threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),
-            payload_peak_bytes: view.payload_peak_bytes,
             ..self.meter.stats()
         }
+        .with(view)
+        .with_cache(&cache)
     }
 
     /// Stops all threads and gives memory back, the cache's too; what belongs on disk is written first. The cursor

@@ -3,6 +3,8 @@
 //! Each wait is timed once, where it happens: the consumer at `take`, threads at the queue, requests at the store.
 //! Stall is what the training loop saw; its fetch part ends when the batch's last payload arrived, the rest is prep.
 
+use crate::cache::KeeperView;
+use crate::supply::SupplyView;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -161,6 +163,33 @@ pub struct Stats {
     pub asked_again: u64,
     /// Batches left out because they were no longer kept and were not to be made again.
     pub skipped_batches: u64,
+}
+
+impl Stats {
+    /// Together with what a supply knows beside the meter.
+    pub(crate) fn with(self, view: SupplyView) -> Self {
+        Self {
+            payload_peak_bytes: view.payload_peak_bytes,
+            window_bytes: view.window_bytes,
+            window_requests: view.window_requests,
+            link_bytes_per_second: view.link_bytes_per_second,
+            link_delay_seconds: view.link_delay_seconds,
+            workers: view.workers,
+            ..self
+        }
+    }
+
+    /// Together with what the cache holds now.
+    pub(crate) fn with_cache(self, cache: &KeeperView) -> Self {
+        Self {
+            cache_memory_bytes: cache.memory.bytes,
+            cache_memory_limit_bytes: cache.memory.limit,
+            cache_disk_bytes: cache.disk.bytes,
+            cache_disk_limit_bytes: cache.disk.limit,
+            cache_damaged: cache.disk.damaged + cache.memory.damaged,
+            ..self
+        }
+    }
 }
 
 impl Meter {

@@ -1,20 +1,23 @@
-//! A session: the threads and the fetching task that run from one cursor on, over any number of epochs.
+//! A session: the threads and the fetching task that run from one cursor on, over any number of epochs, or make what
+//! others name.
 //!
 //! Dropping it ends everything: the board is stopped, threads are waited for (not longer than two seconds, should an
 //! op hang), requests in flight are abandoned.
 
 use crate::board::Board;
 use crate::budget::Budget;
-use crate::cache::Cache;
+use crate::cache::{Cache, CacheSettings};
 use crate::config::{LOCAL_REQUESTS, LoaderConfig, REMOTE_REQUESTS};
-use crate::fetch::{Fetcher, Gate, Tasks};
+use crate::fetch::{Fetcher, Gate, Names, Tasks};
 use crate::inputs::Inputs;
 use crate::memory::{MemoryPlan, available_memory_bytes};
 use crate::meter::Meter;
 use crate::prepare::{Preparer, start_threads};
 use crate::supply::{Supply, SupplyView, Taken};
 use forebay_core::cursor::Cursor;
+use forebay_core::manifest::Manifest;
 use forebay_core::plan::Sampler;
+use forebay_core::recipe::Recipe;
 use forebay_core::window::{WindowLimits, share};
 use forebay_core::{Error, Result};
 use forebay_ops::{BufferPool, Program};
@@ -45,6 +48,43 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
+    /// Checks everything that can be checked before the first sample.
+    pub(crate) fn new(
+        manifest: &Manifest,
+        store: Arc<dyn Store>,
+        recipe: &Recipe,
+        config: LoaderConfig,
+    ) -> Result<Self> {
+        config.check()?;
+        let program = Program::compile(recipe)?;
+        let inputs = Inputs::new(manifest, recipe)?;
+        let sampler = config.sampler(manifest)?;
+        let memory = MemoryPlan::new(&config, manifest, sampler.samples(), program.outputs())?;
+        // Buffers the user hands back are kept for as many batches as may be open, and one being looked at.
+        let pool = BufferPool::new((memory.batch_bytes as usize).saturating_mul(memory.open_batches + 1));
+        Ok(Self {
+            inputs,
+            store,
+            program: Arc::new(program),
+            sampler,
+            samples: manifest.len(),
+            sample_bytes: (manifest.total_bytes() / manifest.len().max(1)).max(1),
+            config,
+            memory,
+            pool,
+        })
+    }
+
+    /// Opens what is kept near.
+    pub(crate) fn open_cache(
+        &self,
+        settings: &CacheSettings,
+        manifest: &Manifest,
+        meter: &Arc<Meter>,
+    ) -> Result<Arc<Cache>> {
+        Cache::open(settings, self.inputs.clone(), manifest, Arc::clone(&self.store), Arc::clone(meter))
+    }
+
     /// How much may be in flight: fixed for stores on this machine, found out for remote ones.
     fn window_limits(&self) -> WindowLimits {
         let config = &self.config;
@@ -65,6 +105,14 @@ impl Definition {
     }
 }
 
+/// Which batches a session makes.
+pub(crate) enum Walk {
+    /// The rank's own, from here on.
+    From(Cursor),
+    /// Those that are named.
+    Named(Arc<Names>),
+}
+
 /// The running stages.
 pub(crate) struct Session {
     board: Arc<Board>,
@@ -75,11 +123,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Starts fetching and preparing at `cursor`.
+    /// Starts fetching and preparing.
     pub(crate) fn start(
         definition: &Definition,
         cache: Option<Arc<Cache>>,
-        cursor: Cursor,
+        walk: Walk,
         meter: &Arc<Meter>,
     ) -> Result<Self> {
         let config = &definition.config;
@@ -126,7 +174,10 @@ impl Session {
             sample_bytes: definition.sample_bytes,
             base_bytes: (remote && config.memory_bytes.is_none()).then_some(definition.memory.payload_bytes),
         });
-        tasks.spawn(Arc::clone(&fetcher).run(cursor));
+        match walk {
+            Walk::From(cursor) => tasks.spawn(Arc::clone(&fetcher).run(cursor)),
+            Walk::Named(names) => tasks.spawn(Arc::clone(&fetcher).run_named(names)),
+        }
         let substitutes = Arc::clone(&fetcher);
         tasks.spawn(async move {
             while let Some((batch, row, job)) = retry_queue.recv().await {
@@ -136,6 +187,11 @@ impl Session {
         });
         start_threads(&preparer)?;
         Ok(session)
+    }
+
+    /// Whether nothing more comes, as opposed to one batch that failed.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.board.is_stopped()
     }
 }
 

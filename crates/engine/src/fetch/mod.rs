@@ -6,15 +6,17 @@
 //! starts, spans one after the other, so a waiting reservation can always be satisfied by what is already on its way.
 //!
 //! Here is what is asked for and when; `near` asks the cache first, `gate` says how much may be under way, `carry`
-//! does it, `pending` puts samples together, `tasks` is where it runs.
+//! does it, `pending` puts samples together, `tasks` is where it runs. `named` is the way of batches that others name.
 
 mod carry;
 mod gate;
+mod named;
 mod near;
 mod pending;
 mod tasks;
 
 pub(crate) use gate::Gate;
+pub(crate) use named::Names;
 pub(crate) use tasks::Tasks;
 
 use crate::board::{Board, Job};

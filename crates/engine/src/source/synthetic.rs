@@ -4,6 +4,8 @@
 //! for, and nothing is held in memory but the manifest.
 
 use super::dataset::Dataset;
+use super::options::OpenOptions;
+use super::origin::DataSpec;
 use bytes::Bytes;
 use forebay_core::manifest::{FieldInfo, FieldKind, Manifest, ManifestBuilder, Value};
 use forebay_core::rng::{fold, mix64};
@@ -82,6 +84,17 @@ impl SyntheticSpec {
         }
         Ok(Some(spec))
     }
+
+    /// The URL that [`Self::from_url`] reads; `None` for what a URL cannot say.
+    fn to_url(&self) -> Option<String> {
+        let SyntheticPayload::Noise { bytes } = self.payload else { return None };
+        (self.field == "bin").then(|| {
+            let Self { samples, classes, shards, seed, .. } = self;
+            format!(
+                "synthetic://?samples={samples}&bytes={bytes}&classes={classes}&shards={shards}&seed={seed}"
+            )
+        })
+    }
 }
 
 /// Makes the dataset. Cost: the manifest, a few bytes a sample.
@@ -102,7 +115,11 @@ pub fn synthetic(spec: SyntheticSpec) -> Result<Dataset> {
     let objects = add_samples(&mut builder, &spec)?;
     let manifest = Manifest::open(builder.finish()?)?;
     let store = SyntheticStore { seed: spec.seed, objects };
-    Dataset::new(manifest, Arc::new(store), url)
+    let dataset = Dataset::new(manifest, Arc::new(store), url)?;
+    Ok(match spec.to_url() {
+        Some(url) => dataset.with_origin(DataSpec::new(&[url], &OpenOptions::default())),
+        None => dataset,
+    })
 }
 
 /// Adds all samples and returns the objects they lie in.

@@ -4,3 +4,6 @@
 //! handed over as shared memory, and over TCP, where their bytes follow.
 
 pub mod message;
+mod via;
+
+pub use via::{DEFAULT_PORT, ViaConfig, ViaUrl, Visitation, late_named};
