@@ -131,7 +131,6 @@ impl Staging {
         for name in names {
             let (name, at) = (Name::new(name.clone()), point(&name));
             let known = self.entries.contains_key(&name);
-            self.notice(id, at);
             let too_late = !known && self.people.is_too_late(id, at);
             let Some(consumer) = self.people.consumers.get_mut(&id) else { return };
             if consumer.passed.is_some_and(|passed| at < passed) || too_late || !consumer.plan(&name) {
@@ -142,7 +141,9 @@ impl Staging {
     }
 
     fn take(&mut self, id: ConsumerId, request: u64, name: Name) {
-        self.notice(id, point(&name));
+        if let Some((before, after)) = self.people.notice(id, point(&name)) {
+            self.review_between(before, after);
+        }
         let too_late = self.people.is_too_late(id, point(&name));
         let Some(consumer) = self.people.consumers.get_mut(&id) else { return };
         consumer.planned.remove(&name);
@@ -165,13 +166,6 @@ impl Staging {
         self.entry(&name).waiting.insert(ticket);
         self.tickets.insert(ticket, Ticket { consumer: id, request, name });
         self.give_to(id);
-    }
-
-    /// What a consumer wants first is where it begins, until it says more.
-    fn notice(&mut self, id: ConsumerId, at: Point) {
-        if self.people.consumers.get(&id).is_some_and(|consumer| consumer.passed.is_none()) {
-            self.pass(id, at);
-        }
     }
 
     fn forget(&mut self, id: ConsumerId, request: u64) {
@@ -204,13 +198,17 @@ impl Staging {
                 self.review(&name);
             }
         }
-        if let Some(after) = after.filter(|_| after > before) {
-            let begin = bound(before.unwrap_or((0, 0)));
-            let passed = self.entries.range::<BatchName, _>(begin..bound(after));
-            let passed: Vec<Name> = passed.map(|(name, _)| Name::clone(name)).collect();
-            for name in passed {
-                self.review(&name);
-            }
+        self.review_between(before, after);
+    }
+
+    /// What lies between two frontiers of a job may be of no more use.
+    fn review_between(&mut self, before: Option<Point>, after: Option<Point>) {
+        let Some(after) = after.filter(|_| after > before) else { return };
+        let begin = bound(before.unwrap_or((0, 0)));
+        let passed = self.entries.range::<BatchName, _>(begin..bound(after));
+        let passed: Vec<Name> = passed.map(|(name, _)| Name::clone(name)).collect();
+        for name in passed {
+            self.review(&name);
         }
     }
 

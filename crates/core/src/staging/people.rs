@@ -1,6 +1,6 @@
 //! Jobs and their connections: how far each has come, and what it waits for.
 
-use super::entry::Point;
+use super::entry::{Point, point};
 use super::{ConsumerId, JobView, Name};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,10 @@ const RANKS: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub(super) struct Consumer {
     pub(super) job: String,
-    /// Everything of its own before this was received; unknown until it says or wants something.
+    /// Everything of its own before this was received; unknown until it says or takes something.
     pub(super) passed: Option<Point>,
+    /// Whether it said so.
+    said: bool,
     /// What it waits for, in the order of asking.
     pub(super) tickets: BTreeSet<u64>,
     pub(super) planned: BTreeSet<Name>,
@@ -24,6 +26,11 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
+    /// Where it is, as far as that is known.
+    pub(super) fn place(&self) -> Option<Point> {
+        self.passed.or_else(|| self.planned.first().map(|name| point(name)))
+    }
+
     /// Notes that it wants a name; false when it wants too many.
     pub(super) fn plan(&mut self, name: &Name) -> bool {
         self.planned.len() < PLANNED && self.planned.insert(Name::clone(name))
@@ -108,7 +115,20 @@ impl People {
     /// Moves a connection's frontier. Returns its job's frontier before and after.
     pub(super) fn pass(&mut self, id: ConsumerId, to: Point) -> Option<(Option<Point>, Option<Point>)> {
         let consumer = self.consumers.get_mut(&id)?;
-        consumer.passed = consumer.passed.max(Some(to));
+        consumer.passed = if consumer.said { consumer.passed.max(Some(to)) } else { Some(to) };
+        consumer.said = true;
+        self.passed(id)
+    }
+
+    /// Notes what a connection takes: until it says more, it begins with the first of that in the order of the plan.
+    pub(super) fn notice(&mut self, id: ConsumerId, at: Point) -> Option<(Option<Point>, Option<Point>)> {
+        let consumer = self.consumers.get_mut(&id).filter(|consumer| !consumer.said)?;
+        consumer.passed = Some(consumer.passed.map_or(at, |passed| passed.min(at)));
+        self.passed(id)
+    }
+
+    fn passed(&mut self, id: ConsumerId) -> Option<(Option<Point>, Option<Point>)> {
+        let consumer = self.consumers.get(&id)?;
         let job = consumer.job.clone();
         let before = self.jobs.get(&job)?.passed;
         Some((before, self.look_again(&job)))

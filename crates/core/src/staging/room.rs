@@ -104,7 +104,7 @@ impl Staging {
     fn ahead(&self, name: &BatchName, entry: &Entry) -> Option<u128> {
         let waiting = entry.waiting.iter().filter_map(|ticket| Some(self.tickets.get(ticket)?.consumer));
         let who = entry.planned.iter().copied().chain(waiting);
-        let frontiers = who.filter_map(|id| self.people.consumers.get(&id)?.passed);
+        let frontiers = who.filter_map(|id| self.people.consumers.get(&id)?.place());
         frontiers.map(|passed| self.distance(passed, point(name))).min()
     }
 

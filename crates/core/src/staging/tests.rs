@@ -605,6 +605,15 @@ fn one_who_does_not_read_holds_two_batches_and_no_more() {
 }
 
 #[test]
+fn one_that_plans_before_it_takes_still_needs_what_it_takes_first() {
+    let mut bench = Bench::new(Late::Remake, 8, 2);
+    assert!(bench.take_new(0, 0));
+    let planned = bench.0.apply(Command::Plan { consumer: ConsumerId(1), names: vec![name(1), name(2)] });
+    assert_eq!(planned, [make(1), make(2)]);
+    assert_eq!(bench.take(1, 0), [give(1, 0)]);
+}
+
+#[test]
 fn a_forgotten_request_is_not_answered() {
     let mut bench = Bench::new(Late::Remake, 4, 1);
     assert_eq!(bench.take(0, 0), [make(0)]);

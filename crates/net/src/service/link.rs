@@ -19,6 +19,7 @@ use std::io::{BufReader, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Bytes read at once where messages are small; batches are read past this.
 const READ_BYTES: usize = 16 << 10;
@@ -160,6 +161,14 @@ impl Sending {
     /// Bytes that were sent.
     pub fn wire_bytes(&self) -> u64 {
         self.wire_bytes
+    }
+
+    /// How long the other side may take nothing of what is sent before the connection counts as lost.
+    pub fn set_write_time(&self, time: Duration) -> Result<()> {
+        match &self.ends.socket {
+            Some(socket) => socket.set_write_time(time).map_err(|error| lost(&self.ends.peer, error)),
+            None => Ok(()),
+        }
     }
 
     /// Who is at the other end, in words.

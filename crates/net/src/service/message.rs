@@ -16,6 +16,7 @@
 //! has room for. How messages and batches become bytes is in `frame` and `codec`.
 
 use forebay_core::feed::{BatchName, FeedId};
+pub use forebay_core::staging::Late;
 use forebay_core::tensor::Dtype;
 use forebay_core::{Error, ErrorKind, Facts, SampleId};
 use serde::de::{SeqAccess, Visitor};
@@ -98,21 +99,6 @@ pub enum Packing {
     Zstd,
     /// LZ4 as long as it makes bodies at least a tenth smaller.
     Auto,
-}
-
-/// What happens to a batch that some job has not taken when staging is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Late {
-    /// It is dropped, and made again when the job asks for it: nobody waits, nobody loses.
-    #[default]
-    Remake,
-    /// It stays, and no further batch is made until it was taken: the fastest waits.
-    Wait,
-    /// It is written to disk.
-    Spill,
-    /// It is dropped, and the job is told so: the fastest goes on, the slowest loses a counted batch.
-    Skip,
 }
 
 /// From a worker to a client.

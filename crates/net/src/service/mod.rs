@@ -18,6 +18,7 @@ mod packing;
 mod socket;
 mod tls;
 mod via;
+pub mod worker;
 
 pub use accept::{Arriving, ListenOptions, Listener, ListenerCloser};
 pub use address::Address;
