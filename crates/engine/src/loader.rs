@@ -15,16 +15,20 @@ use crate::session::{Definition, Session};
 use forebay_core::cache::Capacity;
 use forebay_core::cursor::{Cursor, Remaining};
 use forebay_core::manifest::Manifest;
+use forebay_core::plan::rounds::PaddingWaste;
 use forebay_core::portion::Portion;
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
 use forebay_ops::{BufferPool, Program};
 use forebay_store::Store;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Bad samples kept for the report; later ones are only counted.
 const MAX_REPORTED_FAULTS: usize = 10_000;
+
+/// Samples that are looked at to say what padding wastes: a fraction of a second, whatever the dataset.
+const WASTE_SAMPLES: u64 = 1 << 17;
 
 /// Iterates over a dataset, batch by batch.
 pub struct Loader {
@@ -45,6 +49,8 @@ pub struct Loader {
     payload_peak: u64,
     /// What the last session knew about the link.
     gate: Option<GateView>,
+    /// Worked out when first asked for.
+    waste: OnceLock<PaddingWaste>,
 }
 
 /// One pass of the user's loop over (the rest of) an epoch.
@@ -110,6 +116,7 @@ impl Loader {
             faults: Vec::new(),
             payload_peak: 0,
             gate: None,
+            waste: OnceLock::new(),
         })
     }
 
@@ -284,7 +291,7 @@ impl Loader {
     }
 
     /// Positions in every epoch, over all ranks: what cursors of several ranks are merged with. The number of samples
-    /// but for mixes and resampling.
+    /// but for mixes, resampling and the sharding policy `off`.
     pub fn epoch_samples(&self) -> u64 {
         self.definition.sampler.samples()
     }
@@ -321,7 +328,13 @@ impl Loader {
         let gate = self.session.as_ref().map(Session::gate).or(self.gate);
         let link = gate.as_ref().map(|gate| gate.link).filter(|_| self.definition.store.is_remote());
         let cache = self.cache.as_ref().map(|cache| cache.view()).unwrap_or_default();
+        let rounds = self.definition.sampler.round_counts();
+        let waste = self.padding_waste();
         Stats {
+            rounds: rounds.map_or(0, |counts| counts.rounds),
+            mixed_rounds: rounds.map_or(0, |counts| counts.mixed),
+            padding_waste: waste.map_or(0.0, |waste| waste.rounds),
+            padding_waste_shuffled: waste.map_or(0.0, |waste| waste.shuffled),
             window_bytes: gate.map_or(0, |gate| gate.window_bytes),
             window_requests: gate.map_or(0, |gate| gate.window_requests as u64),
             link_bytes_per_second: link.map_or(0.0, |link| link.bytes_per_second),
@@ -337,6 +350,19 @@ impl Loader {
             payload_peak_bytes: self.payload_peak.max(running),
             ..self.meter.stats()
         }
+    }
+
+    /// What padding wastes with size classes and without; `None` when there are none.
+    fn padding_waste(&self) -> Option<PaddingWaste> {
+        let Definition { sampler, config, .. } = &self.definition;
+        let classes = config.size_classes.as_ref()?;
+        if let Some(known) = self.waste.get() {
+            return Some(*known);
+        }
+        let batch_size = config.consumer.batch_size;
+        let waste =
+            PaddingWaste::measure(sampler, &self.manifest, classes, batch_size, WASTE_SAMPLES).ok()?;
+        Some(*self.waste.get_or_init(|| waste))
     }
 
     /// Stops all threads and gives memory back, the cache's too; what belongs on disk is written first. The cursor

@@ -59,6 +59,26 @@ pub struct Sharding {
 }
 
 impl Sharding {
+    /// What was asked for, one setting at a time: a policy needs parts, but for `dynamic`, and parts need a policy.
+    pub fn from_settings(policy: Option<ShardingPolicy>, parts: Option<u32>) -> Result<Option<Self>> {
+        let Some(policy) = policy else {
+            return match parts {
+                None => Ok(None),
+                Some(parts) => {
+                    Err(Error::invalid_config(format!("parts is {parts}, but there is no sharding"))
+                        .with_hint("give `sharding` too, for example `file_or_data`"))
+                }
+            };
+        };
+        let Some(parts) = parts.or((policy == ShardingPolicy::Dynamic).then_some(1)) else {
+            return Err(Error::invalid_config(format!("sharding is `{policy}`, but there is no parts"))
+                .with_hint("give the number of workers or ranks as `parts`"));
+        };
+        let sharding = Self { policy, parts };
+        sharding.check()?;
+        Ok(Some(sharding))
+    }
+
     /// Checks the number of parts.
     pub fn check(&self) -> Result<()> {
         if (1..=MAX_PARTS).contains(&self.parts) {

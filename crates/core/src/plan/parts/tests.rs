@@ -200,6 +200,15 @@ fn policies_are_read_as_they_are_written() {
         let error = bad.parse::<ShardingPolicy>().unwrap_err();
         assert!(error.report().contains("file_or_data"), "{}", error.report());
     }
+    let from = |policy: Option<&str>, parts| {
+        Sharding::from_settings(policy.map(|policy| policy.parse().unwrap()), parts)
+    };
+    assert_eq!(from(None, None).unwrap(), None);
+    assert_eq!(from(Some("dynamic"), None).unwrap(), Some(sharding("dynamic", 1)));
+    assert_eq!(from(Some("file"), Some(3)).unwrap(), Some(sharding("file", 3)));
+    for (policy, parts) in [(None, Some(3)), (Some("file"), None), (Some("file"), Some(0))] {
+        assert_eq!(from(policy, parts).unwrap_err().kind(), ErrorKind::InvalidConfig);
+    }
     let manifest = dataset(&[10]);
     let resample = Shuffle::Resample { epoch_samples: None };
     for (parts, chunk, shuffle) in

@@ -28,6 +28,22 @@ pub enum ClassBounds {
 }
 
 impl SizeClasses {
+    /// What was asked for, one setting at a time: a field alone makes no classes.
+    pub fn from_settings(bounds: Option<ClassBounds>, field: Option<String>) -> Result<Option<Self>> {
+        match (bounds, field) {
+            (None, None) => Ok(None),
+            (None, Some(field)) => {
+                Err(Error::invalid_config(format!("size_field is `{field}`, but there is no size_classes"))
+                    .with_hint("give `size_classes` too, for example 8"))
+            }
+            (Some(bounds), field) => {
+                let classes = Self { bounds, field };
+                classes.check()?;
+                Ok(Some(classes))
+            }
+        }
+    }
+
     /// Checks the numbers.
     pub fn check(&self) -> Result<()> {
         let why = match &self.bounds {

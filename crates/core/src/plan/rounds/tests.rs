@@ -201,6 +201,9 @@ fn size_classes_are_checked_and_a_wrong_field_is_named() {
         assert!(error.message().contains(why) && error.report().contains("`txt`, `img`"), "{error}");
     }
     assert!(Sampler::rounds(&manifest, &classes(ClassBounds::Count(2)), 0, 0).is_err());
+    assert!(SizeClasses::from_settings(None, Some("txt".into())).is_err());
+    assert!(SizeClasses::from_settings(Some(ClassBounds::Count(0)), None).is_err());
+    assert_eq!(SizeClasses::from_settings(None, None).unwrap(), None);
     // Without a field all payloads count; equal lengths are one class; nothing at all is no round.
     let all = SizeClasses { bounds: ClassBounds::Bytes(vec![1006]), field: None };
     let plan = Sampler::rounds(&manifest, &all, 8, 0).unwrap().plan(0);
