@@ -139,6 +139,14 @@ pub struct Stats {
     pub cache_disk_limit_bytes: u64,
     /// Payloads that the cache found damaged: they were fetched again.
     pub cache_damaged: u64,
+    /// Steps of an epoch when samples are classed by size, else 0.
+    pub rounds: u64,
+    /// Steps of an epoch that hold samples of more than one size class.
+    pub mixed_rounds: u64,
+    /// Share of bytes that padding every batch to its longest sample adds; 0 when samples are not classed by size.
+    pub padding_waste: f64,
+    /// The same share if samples were not classed by size.
+    pub padding_waste_shuffled: f64,
     /// Time fetching waited for memory: the plane is ahead of the consumer.
     pub budget_wait_seconds: f64,
     /// Processor time of all preparing threads, about: time inside ops.
