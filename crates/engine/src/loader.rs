@@ -5,7 +5,7 @@
 //! costs no restart: the session prefetches across the boundary.
 
 use crate::batch::{Batch, Fault};
-use crate::cache::{Cache, CacheSettings};
+use crate::cache::{Cache, CacheSettings, Preparing};
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::fetch::GateView;
 use crate::inputs::Inputs;
@@ -135,12 +135,18 @@ impl Loader {
 
     fn open_cache(&mut self) -> Result<Option<Arc<Cache>>> {
         if let (None, Some(settings)) = (&self.cache, &self.cache_settings) {
+            let preparing = Preparing {
+                program: Arc::clone(&self.definition.program),
+                recipe: self.recipe.clone(),
+                threads: self.definition.config.threads,
+            };
             self.cache = Some(Cache::open(
                 settings,
                 self.definition.inputs.clone(),
                 &self.manifest,
                 Arc::clone(&self.definition.store),
                 Arc::clone(&self.meter),
+                Some(&preparing),
             )?);
         }
         Ok(self.cache.clone())
@@ -320,6 +326,7 @@ impl Loader {
         let running = self.session.as_ref().map_or(0, Session::payload_peak);
         let gate = self.session.as_ref().map(Session::gate).or(self.gate);
         let link = gate.as_ref().map(|gate| gate.link).filter(|_| self.definition.store.is_remote());
+        let (cache_at, cache_at_why) = self.cache.as_ref().map(|cache| cache.kept_at()).unwrap_or_default();
         let cache = self.cache.as_ref().map(|cache| cache.view()).unwrap_or_default();
         Stats {
             window_bytes: gate.map_or(0, |gate| gate.window_bytes),
@@ -331,6 +338,8 @@ impl Loader {
             cache_disk_bytes: cache.disk.bytes,
             cache_disk_limit_bytes: cache.disk.limit,
             cache_damaged: cache.disk.damaged + cache.memory.damaged,
+            cache_at,
+            cache_at_why,
             threads: self.definition.config.threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),

@@ -101,6 +101,7 @@ impl Session {
             config: config.clone(),
             samples: definition.samples,
             board: Arc::clone(&board),
+            cache: cache.clone(),
             meter: Arc::clone(meter),
             retries,
         });
