@@ -14,7 +14,7 @@ use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch, Portion};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
-use forebay_engine::cache::CacheConfig;
+use forebay_engine::cache::{CacheAt, CacheConfig};
 use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
 use forebay_net::{Surroundings, cache_settings};
 use forebay_store::RetryOptions;
@@ -155,6 +155,10 @@ impl Loader {
             };
             let recipe = Recipe::from_json(recipe)?;
             let cache = cache.map(read_cache).transpose()?;
+            // Said now rather than with the first batch.
+            if let Some(CacheAt::Cut(name)) = cache.as_ref().map(|cache| &cache.at) {
+                recipe.cut_at(name)?;
+            }
             let loader =
                 engine::Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &recipe, config)?;
             Ok(match cache {

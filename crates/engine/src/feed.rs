@@ -180,12 +180,7 @@ impl FeedSpec {
         };
         let (batch_size, world_size) = self.order.step.unwrap_or((self.batch_size, 1));
         let config = LoaderConfig {
-            consumer: Consumer {
-                rank: 0,
-                world_size,
-                batch_size,
-                last_batch: LastBatch::Partial,
-            },
+            consumer: Consumer { rank: 0, world_size, batch_size, last_batch: LastBatch::Partial },
             shuffle: self.order.shuffle,
             mix: self.order.mix.clone(),
             epoch_samples: self.order.epoch_samples,

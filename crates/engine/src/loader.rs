@@ -132,7 +132,8 @@ impl Loader {
 
     fn open_cache(&mut self) -> Result<Option<Arc<Cache>>> {
         if let (None, Some(settings)) = (&self.cache, &self.cache_settings) {
-            self.cache = Some(self.definition.open_cache(settings, &self.manifest, &self.meter)?);
+            self.cache =
+                Some(self.definition.open_cache(settings, &self.manifest, &self.recipe, &self.meter)?);
         }
         Ok(self.cache.clone())
     }
@@ -328,6 +329,7 @@ impl Loader {
     pub fn stats(&self) -> Stats {
         let memory = &self.definition.memory;
         let view = self.supply_view();
+        let (cache_at, cache_at_why) = self.cache.as_ref().map(|cache| cache.kept_at()).unwrap_or_default();
         let cache = self.cache.as_ref().map(|cache| cache.view()).unwrap_or_default();
         let rounds = self.definition.sampler.round_counts();
         let waste = self.padding_waste();
@@ -336,6 +338,8 @@ impl Loader {
             mixed_rounds: rounds.map_or(0, |counts| counts.mixed),
             padding_waste: waste.map_or(0.0, |waste| waste.rounds),
             padding_waste_shuffled: waste.map_or(0.0, |waste| waste.shuffled),
+            cache_at,
+            cache_at_why,
             threads: self.definition.config.threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),

@@ -75,7 +75,8 @@ class Loader:
     memory: bytes that payloads and undelivered batches may take together, such as `"1GiB"`.
     cache: keeps payloads near, so that later epochs read only what does not fit: a size such as `"64GiB"` for memory,
         or `{"memory": "64GiB", "disk": "/nvme/forebay:500GiB"}`. Nothing is evicted: what is kept is chosen by seed,
-        and every epoch from the second on hits exactly that.
+        and every epoch from the second on hits exactly that. `"at"` says what memory keeps of a sample: `"bytes"`
+        (the default), decoded pixels (`"decode"`), what an op made of them, or what is measured to be best (`"auto"`).
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.

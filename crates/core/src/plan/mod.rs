@@ -27,8 +27,8 @@ use block::{BlockPlan, Blocks};
 use mix::{Mix, MixPlan};
 use parts::{Parts, PartsPlan};
 use resample::ResamplePlan;
-use serde::{Deserialize, Serialize};
 use rounds::{Rounds, RoundsPlan};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// How an epoch is ordered.
