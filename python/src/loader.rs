@@ -8,11 +8,13 @@ use crate::dataset::Dataset;
 use crate::error::{exception, raise};
 use crate::runtime::{Owned, wait};
 use forebay_core::cursor::Cursor;
+use forebay_core::plan::parts::Sharding;
+use forebay_core::plan::rounds::{ClassBounds, SizeClasses};
 use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch, Portion};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
-use forebay_engine::cache::CacheConfig;
+use forebay_engine::cache::{CacheAt, CacheConfig};
 use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
 use forebay_net::{Surroundings, cache_settings};
 use forebay_store::RetryOptions;
@@ -65,7 +67,7 @@ impl Loader {
     /// Checks everything that can be checked before the first sample. Starts nothing.
     #[new]
     #[pyo3(signature = (dataset, recipe, *, batch_size, rank, world_size, last_batch, shuffle, block_bytes,
-        group_blocks, seed, threads, prefetch_batches, memory_bytes, cache, host_command, window, on_error, max_errors, timeout, inflight,
+        group_blocks, sharding, parts, size_classes, size_field, seed, threads, prefetch_batches, memory_bytes, cache, host_command, window, on_error, max_errors, timeout, inflight,
         request_bytes, slow_start, hedge, request_tries, request_timeout, request_deadline, local_ranks, epochs,
         thread_init))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python, every one of them given")]
@@ -80,6 +82,10 @@ impl Loader {
         shuffle: &str,
         block_bytes: Option<u64>,
         group_blocks: Option<u64>,
+        sharding: Option<&str>,
+        parts: Option<u32>,
+        size_classes: Option<Bounds>,
+        size_field: Option<String>,
         seed: u64,
         threads: Option<usize>,
         prefetch_batches: Option<usize>,
@@ -127,6 +133,8 @@ impl Loader {
                     last_batch: last_batch_named(last_batch)?,
                 },
                 shuffle: shuffle_named(shuffle, block_bytes, group_blocks)?,
+                sharding: Sharding::from_settings(sharding.map(str::parse).transpose()?, parts)?,
+                size_classes: SizeClasses::from_settings(size_classes.map(Bounds::into_core), size_field)?,
                 seed,
                 threads: threads.unwrap_or(defaults.threads),
                 prefetch_batches,
@@ -147,6 +155,10 @@ impl Loader {
             };
             let recipe = Recipe::from_json(recipe)?;
             let cache = cache.map(read_cache).transpose()?;
+            // Said now rather than with the first batch.
+            if let Some(CacheAt::Cut(name)) = cache.as_ref().map(|cache| &cache.at) {
+                recipe.cut_at(name)?;
+            }
             let loader =
                 engine::Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &recipe, config)?;
             Ok(match cache {
@@ -204,7 +216,7 @@ impl Loader {
     /// Goes to one batch of an epoch in plan order, counted from 0 on this rank.
     fn seek_batch(&self, py: Python<'_>, epoch: u64, batch: u64) -> PyResult<()> {
         self.with(py, |loader| {
-            let samples = loader.manifest().len();
+            let samples = loader.epoch_samples();
             let portion = Portion::new(samples, loader.config().consumer, &Cursor::start_of(epoch))?;
             if batch >= portion.steps() {
                 let steps = portion.steps();
@@ -217,6 +229,11 @@ impl Loader {
     /// Batches that the iteration in hand yields, or the next one would.
     fn steps(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |loader| loader.steps().map(|steps| steps as usize))
+    }
+
+    /// Positions in every epoch over all ranks: the number of samples, unless the order repeats some.
+    fn epoch_samples(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |loader| Ok(loader.epoch_samples()))
     }
 
     /// The epoch the cursor stands in.
@@ -338,6 +355,22 @@ impl Limit {
         match self {
             Self::Count(count) => MaxErrors::Count(count),
             Self::Rate(rate) => MaxErrors::Rate(rate),
+        }
+    }
+}
+
+/// Size classes, as Python gives them.
+#[derive(FromPyObject)]
+pub(crate) enum Bounds {
+    Count(u32),
+    Bytes(Vec<u64>),
+}
+
+impl Bounds {
+    fn into_core(self) -> ClassBounds {
+        match self {
+            Self::Count(count) => ClassBounds::Count(count),
+            Self::Bytes(bounds) => ClassBounds::Bytes(bounds),
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::batch::{Batch, Fault};
 use crate::budget::Hold;
+use crate::cache::ValueClaim;
 use crate::meter::Meter;
 use crate::supply::Taken;
 use forebay_core::arrival::ArrivalOrder;
@@ -30,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) attempt: u32,
     /// One per column, or why they could not be fetched.
     pub(crate) inputs: Result<Vec<Input>, Error>,
+    /// What is to be kept of them, ready-made.
+    pub(crate) claims: Vec<ValueClaim>,
     /// Memory reserved for them, let go when the row is written: what a batch keeps is accounted with the batch.
     pub(crate) holds: Vec<Arc<Hold>>,
     /// Errors of the samples this one stands in for.

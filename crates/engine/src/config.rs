@@ -1,10 +1,14 @@
 //! What a loader is asked to do: every setting with its unit, its default and its check.
 //!
 //! The definition is plain data; nothing starts here. Words that users type (strings, sizes with units, environment)
-//! are turned into this by the front ends.
+//! are turned into this by the front ends. Orders by parts and by size are in `order`.
+
+mod order;
 
 use forebay_core::manifest::Manifest;
 use forebay_core::plan::mix::MixPart;
+use forebay_core::plan::parts::Sharding;
+use forebay_core::plan::rounds::SizeClasses;
 use forebay_core::plan::{BlockShuffle, Sampler, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_core::request::RequestLimits;
@@ -36,6 +40,12 @@ pub struct LoaderConfig {
     /// Positions of an epoch of a mix or of resampling; `None` is the number of samples. Other orders have every
     /// sample once and take no other number.
     pub epoch_samples: Option<u64>,
+    /// Deals the dataset to parts that are read in turn, a batch each; `None` has no parts. Samples of a part are
+    /// ordered by `shuffle`. The batch size is part of the order.
+    pub sharding: Option<Sharding>,
+    /// Gives all ranks samples of about one size at every step; `None` does not look at sizes. Samples of a class are
+    /// permuted as a whole, whether `shuffle` says full or block. World size and batch size are part of the order.
+    pub size_classes: Option<SizeClasses>,
     /// Seed of order and of all random ops.
     pub seed: u64,
     /// Preparing threads.
@@ -126,6 +136,8 @@ impl Default for LoaderConfig {
             shuffle: Shuffle::Sequential,
             mix: None,
             epoch_samples: None,
+            sharding: None,
+            size_classes: None,
             seed: 0,
             threads: available_threads(),
             prefetch_batches: None,
@@ -196,6 +208,9 @@ impl LoaderConfig {
 impl LoaderConfig {
     /// The rule that orders the epochs of a dataset under these settings.
     pub fn sampler(&self, manifest: &Manifest) -> Result<Sampler> {
+        if let Some(sampler) = self.special_sampler(manifest) {
+            return sampler;
+        }
         let Some(parts) = &self.mix else {
             let shuffle = match self.shuffle {
                 Shuffle::Resample { epoch_samples } => {
@@ -245,6 +260,7 @@ impl LoaderConfig {
                     .to_owned(),
             );
         }
+        faults.extend(self.special_faults());
         faults
     }
 }

@@ -10,6 +10,8 @@ use crate::source::{DataSpec, Dataset};
 use forebay_core::feed::FeedId;
 use forebay_core::plan::Shuffle;
 use forebay_core::plan::mix::MixPart;
+use forebay_core::plan::parts::Sharding;
+use forebay_core::plan::rounds::SizeClasses;
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
@@ -61,6 +63,15 @@ pub struct OrderSpec {
     /// Positions of an epoch of a mix or of resampling.
     #[serde(default)]
     pub epoch_samples: Option<u64>,
+    /// Parts that are read in turn.
+    #[serde(default)]
+    pub sharding: Option<Sharding>,
+    /// Classes of size that steps are made of.
+    #[serde(default)]
+    pub size_classes: Option<SizeClasses>,
+    /// Samples of a batch and ranks, where they are part of the order.
+    #[serde(default)]
+    pub step: Option<(u64, u64)>,
 }
 
 /// How the store is read.
@@ -105,6 +116,10 @@ impl FeedSpec {
                 shuffle: config.shuffle,
                 mix: config.mix.clone(),
                 epoch_samples: config.epoch_samples,
+                sharding: config.sharding.clone(),
+                size_classes: config.size_classes.clone(),
+                step: (config.sharding.is_some() || config.size_classes.is_some())
+                    .then_some((config.consumer.batch_size, config.consumer.world_size)),
             },
             on_error: config.on_error,
             batch_size: config.consumer.batch_size,
@@ -163,16 +178,14 @@ impl FeedSpec {
             Duration::try_from_secs_f64(value)
                 .map_err(|_| Error::invalid_config(format!("read feed: {value} is no number of seconds")))
         };
+        let (batch_size, world_size) = self.order.step.unwrap_or((self.batch_size, 1));
         let config = LoaderConfig {
-            consumer: Consumer {
-                rank: 0,
-                world_size: 1,
-                batch_size: self.batch_size,
-                last_batch: LastBatch::Partial,
-            },
+            consumer: Consumer { rank: 0, world_size, batch_size, last_batch: LastBatch::Partial },
             shuffle: self.order.shuffle,
             mix: self.order.mix.clone(),
             epoch_samples: self.order.epoch_samples,
+            sharding: self.order.sharding.clone(),
+            size_classes: self.order.size_classes.clone(),
             seed: self.order.seed,
             on_error: self.on_error,
             requests_in_flight: self.fetch.inflight,

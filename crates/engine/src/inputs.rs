@@ -3,7 +3,6 @@
 //! Resolved once when a loader is built, so that a recipe asking for a field nobody has is an error before the first
 //! batch, and looked up per sample afterwards without comparing names.
 
-use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Location, Manifest};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Facts, Result, SampleId};
@@ -74,12 +73,21 @@ impl Inputs {
         (inputs, fields)
     }
 
-    /// Puts a fetched payload into every column it feeds.
-    pub(crate) fn fill(&self, inputs: &mut [Input], sample: SampleId, field: usize, bytes: &Bytes) {
+    /// The column that a field feeds, when it is the only one.
+    pub(crate) fn only_column(&self, field: usize) -> Option<usize> {
+        let mut fed = self.columns.iter().enumerate().filter(|(_, fields)| fields.contains(&field));
+        match (fed.next(), fed.next()) {
+            (Some((column, _)), None) => Some(column),
+            _ => None,
+        }
+    }
+
+    /// Puts what came for a field into every column it feeds.
+    pub(crate) fn fill(&self, inputs: &mut [Input], sample: SampleId, field: usize, came: &Input) {
         for (input, alternatives) in inputs.iter_mut().zip(&self.columns) {
             let chosen = self.choose(sample, alternatives);
             if matches!(chosen, Some(Chosen::Payload(chosen, _)) if chosen == field) {
-                *input = Input::Payload(bytes.clone());
+                *input = came.clone();
             }
         }
     }

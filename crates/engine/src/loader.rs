@@ -14,15 +14,19 @@ use crate::supply::{Asked, Supplier, Supply, SupplyView};
 use forebay_core::cache::Capacity;
 use forebay_core::cursor::{Cursor, Remaining};
 use forebay_core::manifest::Manifest;
+use forebay_core::plan::rounds::PaddingWaste;
 use forebay_core::portion::Portion;
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
 use forebay_store::Store;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Bad samples kept for the report; later ones are only counted.
 const MAX_REPORTED_FAULTS: usize = 10_000;
+
+/// Samples that are looked at to say what padding wastes: a fraction of a second, whatever the dataset.
+const WASTE_SAMPLES: u64 = 1 << 17;
 
 /// Iterates over a dataset, batch by batch.
 pub struct Loader {
@@ -44,6 +48,8 @@ pub struct Loader {
     faults: Vec<Fault>,
     /// What the last supply knew.
     view: SupplyView,
+    /// Worked out when first asked for.
+    waste: OnceLock<PaddingWaste>,
 }
 
 /// One pass of the user's loop over (the rest of) an epoch.
@@ -92,6 +98,7 @@ impl Loader {
             iteration: None,
             faults: Vec::new(),
             view: SupplyView::default(),
+            waste: OnceLock::new(),
         })
     }
 
@@ -125,7 +132,8 @@ impl Loader {
 
     fn open_cache(&mut self) -> Result<Option<Arc<Cache>>> {
         if let (None, Some(settings)) = (&self.cache, &self.cache_settings) {
-            self.cache = Some(self.definition.open_cache(settings, &self.manifest, &self.meter)?);
+            self.cache =
+                Some(self.definition.open_cache(settings, &self.manifest, &self.recipe, &self.meter)?);
         }
         Ok(self.cache.clone())
     }
@@ -287,7 +295,7 @@ impl Loader {
     }
 
     /// Positions in every epoch, over all ranks: what cursors of several ranks are merged with. The number of samples
-    /// but for mixes and resampling.
+    /// but for mixes, resampling and the sharding policy `off`.
     pub fn epoch_samples(&self) -> u64 {
         self.definition.sampler.samples()
     }
@@ -321,8 +329,17 @@ impl Loader {
     pub fn stats(&self) -> Stats {
         let memory = &self.definition.memory;
         let view = self.supply_view();
+        let (cache_at, cache_at_why) = self.cache.as_ref().map(|cache| cache.kept_at()).unwrap_or_default();
         let cache = self.cache.as_ref().map(|cache| cache.view()).unwrap_or_default();
+        let rounds = self.definition.sampler.round_counts();
+        let waste = self.padding_waste();
         Stats {
+            rounds: rounds.map_or(0, |counts| counts.rounds),
+            mixed_rounds: rounds.map_or(0, |counts| counts.mixed),
+            padding_waste: waste.map_or(0.0, |waste| waste.rounds),
+            padding_waste_shuffled: waste.map_or(0.0, |waste| waste.shuffled),
+            cache_at,
+            cache_at_why,
             threads: self.definition.config.threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),
@@ -330,6 +347,19 @@ impl Loader {
         }
         .with(view)
         .with_cache(&cache)
+    }
+
+    /// What padding wastes with size classes and without; `None` when there are none.
+    fn padding_waste(&self) -> Option<PaddingWaste> {
+        let Definition { sampler, config, .. } = &self.definition;
+        let classes = config.size_classes.as_ref()?;
+        if let Some(known) = self.waste.get() {
+            return Some(*known);
+        }
+        let batch_size = config.consumer.batch_size;
+        let waste =
+            PaddingWaste::measure(sampler, &self.manifest, classes, batch_size, WASTE_SAMPLES).ok()?;
+        Some(*self.waste.get_or_init(|| waste))
     }
 
     /// Stops all threads and gives memory back, the cache's too; what belongs on disk is written first. The cursor

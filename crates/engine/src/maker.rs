@@ -83,7 +83,7 @@ impl Maker {
         }
         let meter = Arc::<Meter>::default();
         let cache = match &options.cache {
-            Some(settings) => Some(definition.open_cache(settings, manifest, &meter)?),
+            Some(settings) => Some(definition.open_cache(settings, manifest, &recipe, &meter)?),
             None => None,
         };
         let names = Arc::<Names>::default();

@@ -106,8 +106,9 @@ fn wanted_payload_bytes(config: &LoaderConfig, manifest: &Manifest) -> u64 {
     let mean = manifest.total_bytes() / manifest.len().max(1);
     let batches = mean.saturating_mul(config.consumer.batch_size).saturating_mul(2);
     let groups = match config.shuffle {
-        Shuffle::Block(block) if config.mix.is_none() => {
-            block.block_bytes.saturating_mul(block.group_blocks).saturating_mul(3) / 2
+        Shuffle::Block(block) if config.reads_blocks() => {
+            let group = block.block_bytes.saturating_mul(block.group_blocks);
+            group.saturating_mul(config.open_groups()).saturating_mul(3) / 2
         }
         _ => 0,
     };

@@ -31,6 +31,8 @@ pub struct Meter {
     pub(crate) cache_memory_hits: Sum,
     pub(crate) cache_disk_hits: Sum,
     pub(crate) cache_peer_hits: Sum,
+    pub(crate) cache_value_hits: Sum,
+    pub(crate) cache_values_made: Sum,
     pub(crate) cache_misses: Sum,
     pub(crate) cache_hit_bytes: Sum,
     pub(crate) cache_miss_bytes: Sum,
@@ -123,6 +125,10 @@ pub struct Stats {
     pub cache_disk_hits: u64,
     /// Payloads that a peer had.
     pub cache_peer_hits: u64,
+    /// Those hits in memory that were ready-made: decoded, and more where the recipe allows it.
+    pub cache_value_hits: u64,
+    /// Values that were made to be kept.
+    pub cache_values_made: u64,
     /// Payloads that the cache had not: they came from the store.
     pub cache_misses: u64,
     /// Bytes of all hits.
@@ -139,6 +145,19 @@ pub struct Stats {
     pub cache_disk_limit_bytes: u64,
     /// Payloads that the cache found damaged: they were fetched again.
     pub cache_damaged: u64,
+    /// Steps of an epoch when samples are classed by size, else 0.
+    pub rounds: u64,
+    /// Steps of an epoch that hold samples of more than one size class.
+    pub mixed_rounds: u64,
+    /// Share of bytes that padding every batch to its longest sample adds; 0 when samples are not classed by size.
+    pub padding_waste: f64,
+    /// The same share if samples were not classed by size.
+    pub padding_waste_shuffled: f64,
+    /// What memory keeps of a sample: `bytes`, or the step of the recipe after which it is kept; `auto` while that is
+    /// being found out, nothing without a cache.
+    pub cache_at: String,
+    /// Why, when it was chosen by measurement.
+    pub cache_at_why: String,
     /// Time fetching waited for memory: the plane is ahead of the consumer.
     pub budget_wait_seconds: f64,
     /// Processor time of all preparing threads, about: time inside ops.
@@ -218,6 +237,8 @@ impl Meter {
             cache_memory_hits: self.cache_memory_hits.get(),
             cache_disk_hits: self.cache_disk_hits.get(),
             cache_peer_hits: self.cache_peer_hits.get(),
+            cache_value_hits: self.cache_value_hits.get(),
+            cache_values_made: self.cache_values_made.get(),
             cache_misses: self.cache_misses.get(),
             cache_hit_bytes: self.cache_hit_bytes.get(),
             cache_miss_bytes: self.cache_miss_bytes.get(),

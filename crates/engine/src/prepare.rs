@@ -5,6 +5,7 @@
 
 use crate::batch::Fault;
 use crate::board::{Board, Job, Outcome, Work};
+use crate::cache::Cache;
 use crate::config::{LoaderConfig, OnError};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
@@ -33,6 +34,8 @@ pub(crate) struct Preparer {
     /// Samples of the dataset: any of them may stand in for a bad one.
     pub(crate) samples: u64,
     pub(crate) board: Arc<Board>,
+    /// Keeps values that are made here, when the loader has one.
+    pub(crate) cache: Option<Arc<Cache>>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) retries: UnboundedSender<Retry>,
 }
@@ -66,8 +69,14 @@ impl Preparer {
         let row = writer.row();
         let context = SampleContext { seed: self.config.seed, epoch: job.epoch, sample_id: job.sample };
         let inputs = std::mem::replace(&mut job.inputs, Ok(Vec::new()));
-        let result = inputs.and_then(|inputs| {
-            let run = || self.program.prepare(&context, &inputs, &mut writer.slots(), scratch);
+        let claims = std::mem::take(&mut job.claims);
+        let result = inputs.and_then(|mut inputs| {
+            let run = || {
+                if let Some(cache) = &self.cache {
+                    cache.make_values(claims, &mut inputs, scratch);
+                }
+                self.program.prepare(&context, &inputs, &mut writer.slots(), scratch)
+            };
             let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(panicked(&*panic)));
             result.map_err(|error| self.explain(&job, error))
         });

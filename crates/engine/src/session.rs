@@ -6,7 +6,7 @@
 
 use crate::board::Board;
 use crate::budget::Budget;
-use crate::cache::{Cache, CacheSettings};
+use crate::cache::{Cache, CacheSettings, Preparing};
 use crate::config::{LOCAL_REQUESTS, LoaderConfig, REMOTE_REQUESTS};
 use crate::fetch::{Fetcher, Gate, Names, Tasks};
 use crate::inputs::Inputs;
@@ -80,9 +80,16 @@ impl Definition {
         &self,
         settings: &CacheSettings,
         manifest: &Manifest,
+        recipe: &Recipe,
         meter: &Arc<Meter>,
     ) -> Result<Arc<Cache>> {
-        Cache::open(settings, self.inputs.clone(), manifest, Arc::clone(&self.store), Arc::clone(meter))
+        let preparing = Preparing {
+            program: Arc::clone(&self.program),
+            recipe: recipe.clone(),
+            threads: self.config.threads,
+        };
+        let (inputs, store) = (self.inputs.clone(), Arc::clone(&self.store));
+        Cache::open(settings, inputs, manifest, store, Arc::clone(meter), Some(&preparing))
     }
 
     /// How much may be in flight: fixed for stores on this machine, found out for remote ones.
@@ -152,6 +159,7 @@ impl Session {
             config: config.clone(),
             samples: definition.samples,
             board: Arc::clone(&board),
+            cache: cache.clone(),
             meter: Arc::clone(meter),
             retries,
         });

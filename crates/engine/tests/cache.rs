@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use forebay_core::cache::{Capacity, Ownership};
 use forebay_core::plan::Shuffle;
-use forebay_engine::cache::{CacheConfig, DiskConfig, DiskTier, Keeper, LocalKeeper};
+use forebay_engine::cache::{CacheAt, CacheConfig, DiskConfig, DiskTier, Keeper, LocalKeeper};
 use forebay_engine::source::Dataset;
 use forebay_engine::{CacheSettings, DeliveryOrder, Loader, LoaderConfig};
 use forebay_store::{CountingStore, Store};
@@ -29,6 +29,7 @@ fn settings(keeper: &Arc<LocalKeeper>, capacity: Capacity) -> CacheSettings {
         capacity,
         seed: 0,
         ownership: Ownership::alone(),
+        at: CacheAt::Bytes,
         open: Arc::new(move || Ok(Arc::clone(&keeper) as Arc<dyn Keeper>)),
     }
 }

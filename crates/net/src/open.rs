@@ -9,7 +9,8 @@ use bytes::Bytes;
 use forebay_core::cache::{Capacity, Ownership, PayloadId, Place, key_hash};
 use forebay_core::{Error, ErrorKind, Result};
 use forebay_engine::cache::{
-    CacheConfig, CacheSettings, Keeper, KeeperView, LocalKeeper, Look, Payload, PeersConfig, Share, Tier,
+    CacheAt, CacheConfig, CacheSettings, Keeper, KeeperView, LocalKeeper, Look, Payload, PeersConfig, Share,
+    Tier,
 };
 use futures::future::BoxFuture;
 use std::ffi::OsString;
@@ -38,6 +39,7 @@ pub fn cache_settings(config: CacheConfig, surroundings: Surroundings) -> Result
         None => Ownership::alone(),
     };
     let (capacity, seed) = (config.capacity(), config.seed);
+    let at = kept_at(&config, &surroundings)?;
     let owners = ownership.clone();
     let open = move || -> Result<Arc<dyn Keeper>> {
         let host = || open_host(&config, &surroundings.command, peers.is_some());
@@ -59,7 +61,24 @@ pub fn cache_settings(config: CacheConfig, surroundings: Surroundings) -> Result
             None => Ok(local),
         }
     };
-    Ok(CacheSettings { capacity, seed, ownership, open: Arc::new(open) })
+    Ok(CacheSettings { capacity, seed, ownership, at, open: Arc::new(open) })
+}
+
+/// What memory keeps of a sample. Others have other recipes, so memory that is shared holds payloads.
+fn kept_at(config: &CacheConfig, surroundings: &Surroundings) -> Result<CacheAt> {
+    let shared = match config.share {
+        Share::Host => true,
+        Share::Auto => surroundings.local_ranks > 1,
+        Share::Process => false,
+    };
+    match &config.at {
+        at if config.peers.is_none() && !shared => Ok(at.clone()),
+        CacheAt::Cut(name) => Err(Error::unsupported(format!(
+            "cache the recipe at `{name}`: only memory of one process holds such values, and this one is shared"
+        ))
+        .with_hint("give `at` as \"bytes\", or `share` as \"process\" and no `peers`: then every rank has memory of its own")),
+        CacheAt::Auto | CacheAt::Bytes => Ok(CacheAt::Bytes),
+    }
 }
 
 /// The cache of this host, whose process is started when it is not there. Caches on other disks are other processes.

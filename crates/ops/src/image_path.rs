@@ -5,11 +5,15 @@
 //! invariant and the ways not taken are in `docs/design/image-path.md`.
 
 mod compile;
+mod half;
 mod settle;
 
+pub(crate) use self::half::HEADER_BYTES;
+
+use self::half::Source;
 use self::settle::{Act, Change, Step};
 use crate::buffer::BufferPool;
-use crate::decode::image::{Decoder, Info};
+use crate::decode::image::Decoder;
 use crate::geometry::{Chain, Geometry, Mirror};
 use crate::image::{Image, Rect, byte_len};
 use crate::kernels::erase::RowForm;
@@ -69,7 +73,7 @@ impl ImagePath {
         self.size.map(|size| self.spec_of(size))
     }
 
-    /// Prepares one image. `pool` gives memory for a result that has no row.
+    /// Prepares one image from its payload. `pool` gives memory for a result that has no row.
     pub(crate) fn prepare(
         &self,
         sample: &SampleContext,
@@ -79,14 +83,25 @@ impl ImagePath {
         pool: &BufferPool,
     ) -> Result<()> {
         let info = scratch.decoder.info(payload, self.orientation, self.max_pixels).map_err(in_decode)?;
-        self.settle(sample, &info, scratch)?;
+        self.prepare_from(sample, &Source::Payload(payload, info), slot, scratch, pool)
+    }
+
+    fn prepare_from(
+        &self,
+        sample: &SampleContext,
+        source: &Source<'_>,
+        slot: &mut Slot<'_>,
+        scratch: &mut ImageScratch,
+        pool: &BufferPool,
+    ) -> Result<()> {
+        self.settle(sample, source.size(), |step| step.at >= source.done(), scratch)?;
         let (width, height) = scratch.chain.size();
         match slot {
-            Slot::Row(row) => self.fill(sample, payload, &info, scratch, row),
+            Slot::Row(row) => self.fill(sample, source, scratch, row),
             Slot::Value(value) => {
                 let spec = self.spec_of((width, height));
                 let mut data = pool.take(spec.bytes());
-                self.fill(sample, payload, &info, scratch, data.as_mut_slice())?;
+                self.fill(sample, source, scratch, data.as_mut_slice())?;
                 **value = Some(Value::Tensor(Tensor { spec, data }));
                 Ok(())
             }
@@ -106,8 +121,7 @@ impl ImagePath {
     fn fill(
         &self,
         sample: &SampleContext,
-        payload: &[u8],
-        info: &Info,
+        source: &Source<'_>,
         scratch: &mut ImageScratch,
         row: &mut [u8],
     ) -> Result<()> {
@@ -120,11 +134,11 @@ impl ImagePath {
                 row.len()
             )));
         }
-        if !self.straight(payload, info, scratch, row)? {
-            let mirror = self.pixels(payload, info, scratch)?;
+        if !self.straight(source, scratch, row)? {
+            let mirror = self.pixels(source, scratch)?;
             self.finish.run(scratch.current.as_ref(), mirror.horizontal, row);
         }
-        for Step { key, act } in &self.tail {
+        for Step { key, act, .. } in self.tail.iter().filter(|step| step.at >= source.done()) {
             match act {
                 Act::RandomErasing(op) => {
                     let rng = &mut Rng::for_op(sample.seed, sample.epoch, sample.sample_id, *key);
@@ -138,13 +152,7 @@ impl ImagePath {
     }
 
     /// Writes the row without a detour when it holds 8-bit pixels as they are: by the decoder, or by the resampler.
-    fn straight(
-        &self,
-        payload: &[u8],
-        info: &Info,
-        scratch: &mut ImageScratch,
-        row: &mut [u8],
-    ) -> Result<bool> {
+    fn straight(&self, source: &Source<'_>, scratch: &mut ImageScratch, row: &mut [u8]) -> Result<bool> {
         let geometry = scratch.chain.get(0);
         let plain = self.dtype == Dtype::U8 && (self.layout == Layout::Hwc || self.mode == ImageMode::Gray);
         if !plain || scratch.chain.count() > 1 || !geometry.mirror.is_none() {
@@ -152,19 +160,19 @@ impl ImagePath {
         }
         let whole = geometry.grid.is_none() && geometry.border.is_empty();
         let region = geometry.needed();
-        if whole && scratch.decoder.decode_into(payload, info, self.mode, region, row).map_err(in_decode)? {
+        if whole && source.decode_into(&mut scratch.decoder, self.mode, region, row)? {
             return Ok(true);
         }
-        let covered = decode(&mut scratch.decoder, payload, info, self.mode, region, &mut scratch.current)?;
+        let covered = source.decode(&mut scratch.decoder, self.mode, region, &mut scratch.current)?;
         scratch.resampler.run(scratch.current.as_ref(), covered, geometry, row)?;
         Ok(true)
     }
 
     /// Leaves the pixels in `scratch.current`, and says how they must still be mirrored; only left and right.
-    fn pixels(&self, payload: &[u8], info: &Info, scratch: &mut ImageScratch) -> Result<Mirror> {
+    fn pixels(&self, source: &Source<'_>, scratch: &mut ImageScratch) -> Result<Mirror> {
         let ImageScratch { decoder, resampler, chain, changes, current, spare } = scratch;
         let region = chain.get(0).needed();
-        let mut covered = decode(decoder, payload, info, self.mode, region, current)?;
+        let mut covered = source.decode(decoder, self.mode, region, current)?;
         let mut changes = changes.iter().peekable();
         let mut left = Mirror::default();
         for index in 0..chain.count() {
@@ -190,22 +198,6 @@ impl ImagePath {
 /// Whether the pixels at hand are already what the geometry asks for, mirrors aside.
 fn is_there(geometry: &Geometry, covered: Rect) -> bool {
     geometry.grid.is_none() && geometry.border.is_empty() && geometry.needed() == covered
-}
-
-fn decode(
-    decoder: &mut Decoder,
-    payload: &[u8],
-    info: &Info,
-    mode: ImageMode,
-    region: Rect,
-    into: &mut Image,
-) -> Result<Rect> {
-    // Only border is left of the image: nothing to decode, but the empty box still needs a place.
-    if region.is_empty() {
-        into.reshape(region.width, region.height, mode.channels());
-        return Ok(region);
-    }
-    decoder.decode(payload, info, mode, region, into).map_err(in_decode)
 }
 
 fn in_decode(error: Error) -> Error {

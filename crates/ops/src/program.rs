@@ -5,7 +5,7 @@
 
 use crate::buffer::BufferPool;
 use crate::decode::{json, label, npy, text};
-use crate::image_path::{ImagePath, ImageScratch};
+use crate::image_path::{HEADER_BYTES, ImagePath, ImageScratch};
 use crate::value::{Input, Output, OutputKind, SampleContext, Slot, Value};
 use bytes::Bytes;
 use forebay_core::recipe::{Decode, FieldRecipe, Op, Recipe};
@@ -28,6 +28,15 @@ pub struct Program {
 pub struct Scratch {
     /// Made with the first image, because making it can fail.
     image: Option<ImageScratch>,
+}
+
+impl Scratch {
+    fn image(&mut self) -> Result<&mut ImageScratch> {
+        match &mut self.image {
+            Some(made) => Ok(made),
+            empty => Ok(empty.insert(ImageScratch::new()?)),
+        }
+    }
 }
 
 struct Column {
@@ -84,6 +93,39 @@ impl Program {
     /// Memory for one thread.
     pub fn scratch(&self) -> Scratch {
         Scratch::default()
+    }
+
+    /// Does the first `ops` ops of an image column, none of which may be random. What comes back is worth keeping: as
+    /// [`Input::Pixels`] of the same column it gives the same rows as the payload.
+    pub fn prepare_until(
+        &self,
+        column: usize,
+        ops: usize,
+        payload: &[u8],
+        scratch: &mut Scratch,
+    ) -> Result<Vec<u8>> {
+        self.image_path(column)?.prepare_until(ops, payload, scratch.image()?)
+    }
+
+    /// Bytes that [`Self::prepare_until`] would give, from the header alone.
+    pub fn bytes_until(
+        &self,
+        column: usize,
+        ops: usize,
+        payload: &[u8],
+        scratch: &mut Scratch,
+    ) -> Result<u64> {
+        self.image_path(column)?.bytes_until(ops, payload, scratch.image()?)
+    }
+
+    /// Bytes of [`Input::Pixels`] before the pixels themselves.
+    pub const PIXELS_HEADER_BYTES: u64 = HEADER_BYTES as u64;
+
+    fn image_path(&self, column: usize) -> Result<&ImagePath> {
+        match self.columns.get(column).map(|column| &column.path) {
+            Some(Path::Image(path)) => Ok(path),
+            _ => Err(Error::internal(format!("prepare the pixels of column {column}: it holds no images"))),
+        }
     }
 
     /// Prepares one sample: `inputs[i]` and `slots[i]` belong to column `i`. After an error the slots hold nothing
@@ -172,6 +214,12 @@ impl Column {
         }
         let payload = match (input, &self.path) {
             (Input::Payload(payload), _) => payload,
+            (Input::Pixels(pixels), Path::Image(path)) => {
+                return path.prepare_pixels(sample, pixels, slot, scratch.image()?, pool);
+            }
+            (Input::Pixels(_), _) => {
+                return Err(Error::internal("the column holds no images, but was given pixels"));
+            }
             (Input::Int(value), Path::Label(dtype)) => return write_label(*value, *dtype, slot),
             (Input::Int(value), _) => {
                 return Err(Error::invalid_config(format!(
@@ -181,13 +229,7 @@ impl Column {
             (Input::Missing, _) => return Err(Error::corrupt("the sample has no such field")),
         };
         let value = match &self.path {
-            Path::Image(path) => {
-                let scratch = match &mut scratch.image {
-                    Some(made) => made,
-                    empty => empty.insert(ImageScratch::new()?),
-                };
-                return path.prepare(sample, payload, slot, scratch, pool);
-            }
+            Path::Image(path) => return path.prepare(sample, payload, slot, scratch.image()?, pool),
             Path::Label(dtype) => return write_label(label::decode(payload)?, *dtype, slot),
             Path::Npy(_, Some(spec)) => return npy::decode_into(payload, spec, row(slot)?),
             Path::Npy(dtype, None) => {

@@ -24,10 +24,20 @@ pub struct SampleContext {
 pub enum Input {
     /// Stored bytes, still encoded.
     Payload(Bytes),
+    /// What the beginning of the column's recipe made of them, as [`Program::prepare_until`] writes it.
+    ///
+    /// [`Program::prepare_until`]: crate::Program::prepare_until
+    Pixels(Bytes),
     /// An integer known to the manifest.
     Int(i64),
     /// The sample has none of the field's alternatives.
     Missing,
+}
+
+impl From<Bytes> for Input {
+    fn from(payload: Bytes) -> Self {
+        Self::Payload(payload)
+    }
 }
 
 /// One column of the batch.

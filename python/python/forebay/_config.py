@@ -7,6 +7,7 @@ dataset or the machine are filled in by the loader and the engine.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -154,6 +155,38 @@ def _read_cache(text: str) -> Any:
         raise ValueError(f"is {text!r}, which is not JSON: {problem}") from None
 
 
+_POLICIES = ("off", "dynamic", "file", "data", "file_or_data")
+
+
+def _sharding(value: Any) -> str:
+    hint = isinstance(value, str) and value.startswith("hint:") and len(value) > len("hint:")
+    if value not in _POLICIES and not hint:
+        raise ValueError(f"is {value!r}: known are {', '.join(map(repr, _POLICIES))} and 'hint:FIELD'")
+    return str(value)
+
+
+def _size_classes(value: Any) -> int | list[int]:
+    """A number of classes, or the first length of every class but the first."""
+    if not isinstance(value, list | tuple):
+        return _whole(1, 1024)(value)
+    bounds = [_bytes(bound) for bound in value]
+    if not bounds or any(one >= next_ for one, next_ in itertools.pairwise(bounds)):
+        raise ValueError(f"is {value!r}: boundaries are bytes that rise")
+    return bounds
+
+
+def _read_size_classes(text: str) -> Any:
+    if "," not in text:
+        return _read_number(text)
+    return [_read_number(bound.strip()) for bound in text.split(",") if bound.strip()]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"is {value!r}: give a name")
+    return value
+
+
 def _limit(value: Any) -> int | float:
     if isinstance(value, float):
         if not 0 <= value <= 1:
@@ -205,6 +238,10 @@ _COUNT = _or_auto(_whole(1))
 ARGUMENTS: Final[Mapping[str, Argument]] = {
     "batch_size": Argument(1, _or_none(_whole(1)), _read_number),
     "shuffle": Argument(False, _one_of(False, True, "full", "block"), _read_bool),
+    "sharding": Argument(None, _or_none(_sharding)),
+    "parts": Argument(None, _or_none(_whole(1, 1024)), _read_number),
+    "size_classes": Argument(None, _or_none(_size_classes), _read_size_classes),
+    "size_field": Argument(None, _or_none(_text)),
     "seed": Argument(None, _or_none(_whole(0, 2**64 - 1)), _read_number),
     "drop_last": Argument(None, _or_none(_bool), _read_bool),
     "last_batch": Argument(None, _or_none(_one_of("drop", "partial", "pad", "wrap"))),

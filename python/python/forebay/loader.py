@@ -57,6 +57,14 @@ class Loader:
     shuffle: `False` keeps the stored order. `"full"` permutes all samples; `"block"` permutes blocks of neighbours
         and mixes them in groups, so that reads stay sequential. `True` is `"block"` for shards and `"full"` for one
         object per sample.
+    sharding: deals the dataset to `parts` parts that are read in turn, a batch of each: `"file"` (objects in turn),
+        `"data"` (samples in turn), `"file_or_data"` (by objects if there are enough), `"hint:FIELD"` (by an integer
+        field), `"off"` (every part has every sample, so an epoch has each of them `parts` times), `"dynamic"` (no
+        parts, as when not given). The batch size is part of the order.
+    parts: number of parts, such as that of workers or ranks.
+    size_classes: gives all ranks samples of about one size at every step: a number of classes that hold equal shares of
+        all bytes, or boundaries in bytes such as `[1024, "4KiB"]`. Batch size and world size are part of the order.
+    size_field: the field whose payload counts for `size_classes`; all fields together if not given.
     seed: of the order and of all random ops; 0 if not given.
     drop_last: leaves out the samples that do not fill a last batch on every rank; short for `last_batch="drop"`.
     last_batch: `"partial"` (the default; last batches are shorter), `"drop"`, `"pad"` (the last sample is repeated and
@@ -67,7 +75,8 @@ class Loader:
     memory: bytes that payloads and undelivered batches may take together, such as `"1GiB"`.
     cache: keeps payloads near, so that later epochs read only what does not fit: a size such as `"64GiB"` for memory,
         or `{"memory": "64GiB", "disk": "/nvme/forebay:500GiB"}`. Nothing is evicted: what is kept is chosen by seed,
-        and every epoch from the second on hits exactly that.
+        and every epoch from the second on hits exactly that. `"at"` says what memory keeps of a sample: `"bytes"`
+        (the default), decoded pixels (`"decode"`), what an op made of them, or what is measured to be best (`"auto"`).
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.
@@ -103,6 +112,10 @@ class Loader:
         *,
         batch_size: int | Unset | None = UNSET,
         shuffle: bool | Literal["full", "block"] | Unset = UNSET,
+        sharding: str | Unset | None = UNSET,
+        parts: int | Unset | None = UNSET,
+        size_classes: int | Sequence[int | str] | Unset | None = UNSET,
+        size_field: str | Unset | None = UNSET,
         seed: int | Unset | None = UNSET,
         drop_last: bool | Unset | None = UNSET,
         last_batch: Literal["drop", "partial", "pad", "wrap"] | Unset | None = UNSET,
@@ -252,8 +265,9 @@ class Loader:
         for state in states:
             self._check_state(state, strict)
         cursors = [str(state["cursor"]) for state in states]
-        cursor = cursors[0] if len(cursors) == 1 else _native.merge_cursors(cursors, len(self._data))
-        self._live_native().seek(cursor)
+        native = self._live_native()
+        cursor = cursors[0] if len(cursors) == 1 else _native.merge_cursors(cursors, native.epoch_samples())
+        native.seek(cursor)
         self._native_cursor = cursor
         self._resumed = True
         self._iteration += 1
@@ -457,6 +471,10 @@ def _settings(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "shuffle": shuffle or "none",
         "block_bytes": config["block_bytes"],
         "group_blocks": config["group_blocks"],
+        "sharding": config["sharding"],
+        "parts": config["parts"],
+        "size_classes": config["size_classes"],
+        "size_field": config["size_field"],
         "seed": seed,
         "threads": None if threads is None else max(threads, 1),
         "prefetch_batches": factor if prefetch is None else prefetch,
@@ -494,10 +512,13 @@ def _last_batch(config: dict[str, Any]) -> str:
 def _shuffle_text(settings: dict[str, Any]) -> str:
     """Order in one word, with what changes it."""
     text = str(settings["shuffle"])
-    if text != "block":
-        return text
-    sizes = {name: settings[name] for name in ("block_bytes", "group_blocks") if settings[name] is not None}
-    return ":".join([text, *(f"{name}={value}" for name, value in sizes.items())])
+    names = ["block_bytes", "group_blocks"] if text == "block" else []
+    if settings["sharding"] not in (None, "dynamic"):
+        names += ["sharding", "parts", "batch_size"]
+    if settings["size_classes"] is not None:
+        names += ["size_classes", "size_field", "batch_size", "world_size"]
+    told = {name: settings[name] for name in names if settings[name] is not None}
+    return ":".join([text, *(f"{name}={value}" for name, value in told.items())])
 
 
 def _rebuild(data: Dataset, recipe: Recipe, how: tuple[Any, ...], cursor: str) -> Loader:

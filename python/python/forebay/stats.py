@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = ["Stats"]
 
 
-class Stats(dict[str, float]):
-    """What was measured, by name with the unit last. `print` shows a table; the dict is plain numbers.
+class Stats(dict[str, Any]):
+    """What was measured, by name with the unit last. `print` shows a table; the dict is plain numbers,
+    and words where a name has no unit, such as `cache_at`.
 
     The *stall* is the time your loop waited for batches, split into what would vanish if every payload were in memory
     (fetch) and the rest (prep). The *step* is your own time between batches.
@@ -35,7 +37,9 @@ class Stats(dict[str, float]):
 _WIDTH = 24
 
 
-def _format(name: str, value: float) -> str:
+def _format(name: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value or "-"
     if name.endswith("_bytes"):
         for unit in ("B", "KiB", "MiB", "GiB"):
             if value < 1024 or unit == "GiB":

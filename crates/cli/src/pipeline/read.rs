@@ -41,6 +41,11 @@ impl<'a> Table<'a> {
         self.faults.push(format!("{}.{key}: {why}", self.name));
     }
 
+    /// How many faults were noted so far.
+    pub(super) fn fault_count(&self) -> usize {
+        self.faults.len()
+    }
+
     /// Whatever is left has a name that means nothing.
     pub(super) fn end(self) {
         for key in self.values.keys() {

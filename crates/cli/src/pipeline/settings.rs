@@ -1,6 +1,8 @@
 //! The `[loader]` part: every setting with its check and its default, under the names that Python uses.
 
-use super::read::{Table, bytes, truth, whole, word};
+use super::read::{Table, bytes, text, truth, whole, word};
+use forebay_core::plan::parts::{MAX_PARTS, Sharding};
+use forebay_core::plan::rounds::{ClassBounds, MAX_CLASSES, SizeClasses};
 use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_engine::cache::CacheConfig;
@@ -22,6 +24,17 @@ enum Order {
     Shuffled,
     Full,
     Block,
+}
+
+impl Order {
+    /// Good enough for checking other settings against it.
+    fn before_the_dataset_is_known(self, block: BlockShuffle) -> Shuffle {
+        match self {
+            Self::Stored => Shuffle::Sequential,
+            Self::Shuffled | Self::Full => Shuffle::Full,
+            Self::Block => Shuffle::Block(block),
+        }
+    }
 }
 
 /// The loader's settings with units and defaults.
@@ -59,6 +72,7 @@ impl LoaderSettings {
                 .take_or("auto", "group_blocks", whole(1, 1 << 32))
                 .unwrap_or(BlockShuffle::default().group_blocks),
         };
+        let (sharding, size_classes) = (read_sharding(&mut table), read_size_classes(&mut table));
         let seed = table.take("seed", whole(0, u64::MAX)).unwrap_or(0);
         let drop_last = table.take("drop_last", truth);
         let last_batch = table.take("last_batch", word(&LAST_BATCH));
@@ -97,6 +111,9 @@ impl LoaderSettings {
         table.end();
         let config = LoaderConfig {
             consumer: Consumer { rank, world_size, batch_size, last_batch },
+            shuffle: order.before_the_dataset_is_known(block),
+            sharding,
+            size_classes,
             seed,
             threads: threads.unwrap_or(defaults.threads),
             prefetch_batches: prefetch,
@@ -169,6 +186,7 @@ impl LoaderSettings {
             MaxErrors::Count(count) => json!(count),
             MaxErrors::Rate(rate) => json!(rate),
         };
+        let size_field = config.size_classes.as_ref().and_then(|classes| classes.field.as_deref());
         let named = |name: &'static str, value: Value| Setting {
             name,
             value,
@@ -179,6 +197,10 @@ impl LoaderSettings {
             named("shuffle", order),
             named("block_bytes", json!(self.block.block_bytes)),
             named("group_blocks", json!(self.block.group_blocks)),
+            named("sharding", config.sharding.as_ref().map_or(json!("none"), |s| json!(s.policy))),
+            named("parts", config.sharding.as_ref().map_or(json!("none"), |s| json!(s.parts))),
+            named("size_classes", config.size_classes.as_ref().map_or(json!("none"), class_bounds)),
+            named("size_field", json!(size_field.unwrap_or("none"))),
             named("seed", json!(config.seed)),
             named("last_batch", json!(config.consumer.last_batch)),
             named("num_workers", json!(config.threads)),
@@ -231,6 +253,45 @@ fn read_order(value: &Value) -> Result<Order, String> {
         Value::String(word) if word == "full" => Ok(Order::Full),
         Value::String(word) if word == "block" => Ok(Order::Block),
         _ => Err(format!("{value} is not one of true, false, \"full\", \"block\"")),
+    }
+}
+
+fn read_sharding(table: &mut Table<'_>) -> Option<Sharding> {
+    let before = table.fault_count();
+    let policy = table.take_or("none", "sharding", |value| {
+        let words = "off, dynamic, file, data, file_or_data, hint:FIELD";
+        text(value)?.parse().map_err(|_| format!("{value} is not one of {words}"))
+    });
+    let parts = table.take_or("none", "parts", whole(1, MAX_PARTS.into())).map(|parts| parts as u32);
+    if table.fault_count() > before {
+        return None;
+    }
+    Sharding::from_settings(policy, parts).unwrap_or_else(|error| {
+        table.fault("sharding", error.message());
+        None
+    })
+}
+
+fn read_size_classes(table: &mut Table<'_>) -> Option<SizeClasses> {
+    let before = table.fault_count();
+    let bounds = table.take_or("none", "size_classes", |value| match value {
+        Value::Array(bounds) => Ok(ClassBounds::Bytes(bounds.iter().map(bytes).collect::<Result<_, _>>()?)),
+        value => whole(1, MAX_CLASSES.into())(value).map(|count| ClassBounds::Count(count as u32)),
+    });
+    let field = table.take_or("none", "size_field", text);
+    if table.fault_count() > before {
+        return None;
+    }
+    SizeClasses::from_settings(bounds, field).unwrap_or_else(|error| {
+        table.fault("size_classes", error.message());
+        None
+    })
+}
+
+fn class_bounds(classes: &SizeClasses) -> Value {
+    match &classes.bounds {
+        ClassBounds::Count(count) => json!(count),
+        ClassBounds::Bytes(bounds) => json!(bounds),
     }
 }
 

@@ -56,10 +56,31 @@ fn settings_that_contradict_each_other_are_refused() {
         ("[loader]\nrank = 2\nworld_size = 2", "ranks count from 0"),
         ("[loader]\nwindow = 5", "in_order = false"),
         ("[loader]\ndrop_last = true\nlast_batch = 'pad'", "leave one of them out"),
+        ("[loader]\nsharding = 'file'", "there is no parts"),
+        ("[loader]\nparts = 3", "there is no sharding"),
+        ("[loader]\nsharding = 'some'\nparts = 3", "file_or_data"),
+        ("[loader]\nsize_field = 'txt'", "there is no size_classes"),
+        ("[loader]\nsize_classes = 4", "set shuffle to `full`"),
+        ("[loader]\nshuffle = true\nsize_classes = [5, 5]", "that rise"),
+        ("[loader]\nshuffle = true\nsize_classes = 4\nsharding = 'off'\nparts = 2", "give one of them"),
     ] {
         let error = resolve(text).unwrap_err();
         assert!(error.message().contains(why), "{error}");
     }
+}
+
+#[test]
+fn sharding_and_size_classes_are_read_as_python_takes_them() {
+    let text = "[loader]\nbatch_size = 8\nsharding = 'hint:part'\nparts = 4";
+    let pipeline = resolve(text).unwrap();
+    assert_eq!((value(&pipeline, "sharding"), value(&pipeline, "parts")), ("hint:part".into(), 4.into()));
+    assert_eq!(value(&pipeline, "size_classes"), "none");
+    let text = "[loader]\nshuffle = 'full'\nsize_classes = ['1KiB', 4096]\nsize_field = 'txt'";
+    let pipeline = resolve(text).unwrap();
+    assert_eq!(value(&pipeline, "size_classes"), serde_json::json!([1024, 4096]));
+    assert_eq!((value(&pipeline, "size_field"), value(&pipeline, "sharding")), ("txt".into(), "none".into()));
+    let again = "[loader]\nsharding = 'none'\nparts = 'none'\nsize_classes = 'none'\nsize_field = 'none'";
+    assert_eq!(value(&resolve(again).unwrap(), "size_classes"), "none");
 }
 
 #[test]

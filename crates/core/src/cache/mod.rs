@@ -6,9 +6,11 @@
 //! the engine's business, moving them between nodes that of `forebay-net`.
 
 mod owner;
+mod point;
 mod residency;
 
 pub use owner::Ownership;
+pub use point::{Choice, Forecast, Measured, Point};
 pub use residency::{Capacity, Cost, Place, Residency};
 
 use crate::rng::fold;

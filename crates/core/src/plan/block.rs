@@ -25,23 +25,32 @@ pub struct Blocks {
 impl Blocks {
     /// Cuts each object's samples into runs of at most `block_bytes` (at least one sample).
     pub fn cut(manifest: &Manifest, block_bytes: u64) -> Result<Self> {
+        let objects = 0..manifest.object_count();
+        let rows = objects.flat_map(|object| {
+            let samples = manifest.samples_of(object);
+            samples.map(move |sample| (object, manifest.sample_bytes(SampleId(sample))))
+        });
+        Self::cut_rows(rows, block_bytes)
+    }
+
+    /// Cuts samples, given by object and bytes in the order in which they are numbered.
+    pub(super) fn cut_rows(rows: impl Iterator<Item = (u32, u64)>, block_bytes: u64) -> Result<Self> {
         if block_bytes == 0 {
             return Err(Error::invalid_config("block_bytes is 0: give at least 1"));
         }
-        let mut starts = Vec::new();
-        for object in 0..manifest.object_count() {
-            let mut bytes = 0u64;
-            for sample in manifest.samples_of(object) {
-                let size = manifest.sample_bytes(SampleId(sample));
-                if bytes == 0 || bytes.saturating_add(size) > block_bytes {
-                    starts.push(sample);
-                    bytes = 0;
-                }
-                // A sample without bytes still counts, so that a run of them ends somewhere.
-                bytes = bytes.saturating_add(size.max(1));
+        let (mut starts, mut samples) = (Vec::new(), 0);
+        let (mut bytes, mut last) = (0u64, None);
+        for (object, size) in rows {
+            if last != Some(object) || bytes.saturating_add(size) > block_bytes {
+                starts.push(samples);
+                bytes = 0;
             }
+            // A sample without bytes still counts, so that a run of them ends somewhere.
+            bytes = bytes.saturating_add(size.max(1));
+            last = Some(object);
+            samples += 1;
         }
-        starts.push(manifest.len());
+        starts.push(samples);
         Ok(Self { starts })
     }
 

@@ -10,10 +10,14 @@
 //!   consecutive blocks form a group, samples are permuted inside the group.
 //! - *resample*: [`resample`](self) — every position draws any sample, with replacement.
 //! - *mix*: [`mix`] — several runs of samples by weight.
+//! - *parts*: [`parts`] — a dataset dealt to several parts by a sharding policy.
+//! - *rounds*: [`rounds`] — samples of about one size in every batch of a step.
 
 pub mod block;
 pub mod mix;
+pub mod parts;
 mod resample;
+pub mod rounds;
 
 use crate::manifest::Manifest;
 use crate::permutation::Permutation;
@@ -21,7 +25,9 @@ use crate::rng::fold;
 use crate::{Error, Result, SampleId};
 use block::{BlockPlan, Blocks};
 use mix::{Mix, MixPlan};
+use parts::{Parts, PartsPlan};
 use resample::ResamplePlan;
+use rounds::{Rounds, RoundsPlan};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -76,6 +82,8 @@ enum Rule {
     Block { blocks: Arc<Blocks>, group_blocks: u64 },
     Resample { from: u64 },
     Mix(Arc<Mix>),
+    Parts(Arc<Parts>),
+    Rounds(Arc<Rounds>),
 }
 
 impl Sampler {
@@ -123,6 +131,8 @@ impl Sampler {
             }
             Rule::Resample { from } => Order::Resample(ResamplePlan::new(*from, self.seed, epoch)),
             Rule::Mix(mix) => Order::Mix(MixPlan::new(Arc::clone(mix), self.seed, epoch)),
+            Rule::Parts(parts) => Order::Parts(PartsPlan::new(Arc::clone(parts), self.seed, epoch)),
+            Rule::Rounds(rounds) => Order::Rounds(RoundsPlan::new(Arc::clone(rounds), self.seed, epoch)),
         };
         Plan { epoch, samples: self.samples, order: Arc::new(order) }
     }
@@ -140,6 +150,9 @@ const GROUP: u64 = 2;
 const RESAMPLE: u64 = 3;
 const MIX: u64 = 4;
 const MIX_PART: u64 = 5;
+const PART: u64 = 6;
+const CLASS: u64 = 7;
+const ROUNDS: u64 = 8;
 
 /// The order of one epoch. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -156,6 +169,8 @@ enum Order {
     Block(BlockPlan),
     Resample(ResamplePlan),
     Mix(MixPlan),
+    Parts(PartsPlan),
+    Rounds(RoundsPlan),
 }
 
 impl Plan {
@@ -186,18 +201,39 @@ impl Plan {
             Order::Block(plan) => plan.at(position),
             Order::Resample(plan) => plan.at(position),
             Order::Mix(plan) => plan.at(position),
+            Order::Parts(plan) => plan.at(position),
+            Order::Rounds(plan) => plan.at(position),
         })
     }
 
     /// The position of a sample: the inverse of [`Self::at`]. `None` when there is no such sample, and in orders where
-    /// a sample may stand at several positions or at none: resampling and mixes.
+    /// a sample may stand at several positions or at none: resampling, mixes, and the sharding policy `off`.
     pub fn position_of(&self, sample: SampleId) -> Option<u64> {
         let known = sample.0 < self.samples;
         match &*self.order {
             Order::Sequential => known.then_some(sample.0),
             Order::Full(permutation) => known.then(|| permutation.index_of(sample.0)),
             Order::Block(plan) => known.then(|| plan.position_of(sample.0)),
+            Order::Parts(plan) => plan.position_of(sample.0),
+            Order::Rounds(plan) => plan.position_of(sample.0),
             Order::Resample(_) | Order::Mix(_) => None,
+        }
+    }
+
+    /// The part that a position belongs to under a sharding policy; `None` in orders without parts. Workers that have
+    /// the choice prefer one part.
+    pub fn part_of(&self, position: u64) -> Option<u32> {
+        match &*self.order {
+            Order::Parts(plan) if position < self.samples => Some(plan.part_of(position)),
+            _ => None,
+        }
+    }
+
+    /// The size class of the sample at a position; `None` in orders without rounds.
+    pub fn class_of(&self, position: u64) -> Option<u32> {
+        match &*self.order {
+            Order::Rounds(plan) if position < self.samples => Some(plan.class_of(position)),
+            _ => None,
         }
     }
 

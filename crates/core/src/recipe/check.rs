@@ -43,21 +43,26 @@ impl FieldRecipe {
         if !matches!(self.decode, Decode::Image { .. }) {
             return None;
         }
-        self.ops.iter().fold(None, |known, op| match op {
-            Op::Resize { size: Size::Side(_), .. } => None,
-            Op::Resize { size, .. }
-            | Op::CenterCrop { size }
-            | Op::RandomCrop { size, .. }
-            | Op::RandomResizedCrop { size, .. } => Some(size.height_width()),
-            Op::Pad { border: [left, top, right, bottom], .. } => {
-                known.and_then(|(height, width): (u32, u32)| {
-                    let height = height.checked_add(*top)?.checked_add(*bottom)?;
-                    Some((height, width.checked_add(*left)?.checked_add(*right)?))
-                })
-            }
-            _ => known,
-        })
+        fixed_size(&self.ops)
     }
+}
+
+/// Height and width after these ops, when they do not depend on the stored image.
+pub(super) fn fixed_size(ops: &[Op]) -> Option<(u32, u32)> {
+    ops.iter().fold(None, |known, op| match op {
+        Op::Resize { size: Size::Side(_), .. } => None,
+        Op::Resize { size, .. }
+        | Op::CenterCrop { size }
+        | Op::RandomCrop { size, .. }
+        | Op::RandomResizedCrop { size, .. } => Some(size.height_width()),
+        Op::Pad { border: [left, top, right, bottom], .. } => {
+            known.and_then(|(height, width): (u32, u32)| {
+                let height = height.checked_add(*top)?.checked_add(*bottom)?;
+                Some((height, width.checked_add(*left)?.checked_add(*right)?))
+            })
+        }
+        _ => known,
+    })
 }
 
 /// Faults found so far.

@@ -7,8 +7,10 @@
 mod check;
 mod op;
 mod parse;
+mod prefix;
 
 pub use op::{Direction, Filter, Interval, Op, Size};
+pub use prefix::Cut;
 
 use crate::tensor::{Dtype, Layout};
 use serde::{Deserialize, Serialize};

@@ -47,7 +47,7 @@ fn image_op() -> impl Strategy<Value = Op> {
 }
 
 /// Any sound recipe of an image and some other columns.
-fn any_recipe() -> impl Strategy<Value = Recipe> {
+pub(super) fn any_recipe() -> impl Strategy<Value = Recipe> {
     let mode = prop_oneof![Just(ImageMode::Rgb), Just(ImageMode::Gray), Just(ImageMode::Rgba)];
     let normalize = proptest::option::of((vec(-1.0f64..2.0, 4), vec(1e-6f64..2.0, 4)));
     let image = (mode, any::<bool>(), 1u64..=1 << 40, vec(image_op(), 0..6), normalize, any::<bool>());

@@ -4,6 +4,7 @@
 //! are reported at once.
 
 use forebay_core::cache::Capacity;
+use forebay_core::recipe::Op;
 use forebay_core::size::parse_bytes;
 use forebay_core::{Error, Result};
 use serde_json::{Map, Value};
@@ -22,6 +23,30 @@ pub struct CacheConfig {
     pub share: Share,
     /// The nodes of the job, when they keep payloads for each other.
     pub peers: Option<PeersConfig>,
+    /// What memory keeps of a sample.
+    pub at: CacheAt,
+}
+
+/// What memory keeps of a sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CacheAt {
+    /// Its payloads.
+    #[default]
+    Bytes,
+    /// Payloads, or what the recipe makes of them up to some op: whichever is measured to make epochs shorter.
+    Auto,
+    /// What the recipe makes of them up to the op of this name, or `decode`.
+    Cut(String),
+}
+
+impl std::fmt::Display for CacheAt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes",
+            Self::Auto => "auto",
+            Self::Cut(name) => name,
+        })
+    }
 }
 
 /// A directory for payloads.
@@ -103,6 +128,21 @@ impl CacheConfig {
                 _ => note("share", format!("{value} is not one of \"auto\", \"process\", \"host\"")),
             }
         }
+        if let Some(value) = table.remove("at") {
+            match value.as_str() {
+                Some("bytes") => config.at = CacheAt::Bytes,
+                Some("auto") => config.at = CacheAt::Auto,
+                Some(name) if name == "decode" || Op::NAMES.contains(&name) => {
+                    config.at = CacheAt::Cut(name.to_owned());
+                }
+                _ => {
+                    note(
+                        "at",
+                        format!("{value} is not \"bytes\", \"auto\", \"decode\" or the name of an op"),
+                    );
+                }
+            }
+        }
         let mut peers = PeersConfig::default();
         let mut shared = false;
         if let Some(value) = table.remove("peers") {
@@ -138,7 +178,7 @@ impl CacheConfig {
         for name in table.keys() {
             note(
                 name,
-                "there is no such setting; known are memory, disk, seed, share, peers, peer_address, \
+                "there is no such setting; known are memory, disk, at, seed, share, peers, peer_address, \
                         peer_token, peer_tls_ca, peer_tls_cert, peer_tls_key"
                     .to_owned(),
             );
@@ -157,6 +197,9 @@ impl CacheConfig {
         table.insert("memory".into(), self.memory.into());
         if let Some(disk) = &self.disk {
             table.insert("disk".into(), format!("{}:{}", disk.dir.display(), disk.limit).into());
+        }
+        if self.at != CacheAt::Bytes {
+            table.insert("at".into(), self.at.to_string().into());
         }
         if let Some(peers) = &self.peers {
             table.insert("peers".into(), peers.members.clone().into());
@@ -214,13 +257,32 @@ mod tests {
         let peers = read(json!({"memory": 1, "peers": ["a:1", "b:1"], "peer_token": "secret"}));
         assert_eq!(peers.peers.as_ref().unwrap().members, ["a:1", "b:1"]);
         assert!(!peers.to_json().to_string().contains("secret"));
+        for (word, at) in [
+            ("bytes", CacheAt::Bytes),
+            ("auto", CacheAt::Auto),
+            ("center_crop", CacheAt::Cut("center_crop".into())),
+        ] {
+            let config = read(json!({"memory": 1, "at": word}));
+            assert_eq!((&config.at, config.at.to_string().as_str()), (&at, word));
+        }
+        assert_eq!(
+            read(json!({"memory": 1, "at": "decode"})).to_json(),
+            json!({"memory": 1, "at": "decode"})
+        );
     }
 
     #[test]
     fn all_faults_are_named_at_once() {
         let faults = |value: Value| CacheConfig::from_json(&value).unwrap_err().message().to_owned();
-        let many = faults(json!({"memory": "lots", "disk": "/nvme", "share": "all", "speed": 1}));
-        for word in ["memory", "disk: `/nvme` has no size", "share", "speed: there is no such setting"] {
+        let many =
+            faults(json!({"memory": "lots", "disk": "/nvme", "share": "all", "speed": 1, "at": "crop"}));
+        for word in [
+            "memory",
+            "disk: `/nvme` has no size",
+            "share",
+            "speed: there is no such setting",
+            "at: \"crop\" is not",
+        ] {
             assert!(many.contains(word), "{many}");
         }
         assert!(faults(json!({})).contains("neither memory nor disk"));

@@ -8,16 +8,19 @@ pub mod disk;
 mod disk_keeper;
 mod local;
 mod memory;
+mod probe;
 mod resident;
+mod values;
 mod warm;
 
-pub use config::{CacheConfig, DiskConfig, PeersConfig, Share};
+pub use config::{CacheAt, CacheConfig, DiskConfig, PeersConfig, Share};
 pub use disk::DiskTier;
 pub use disk_keeper::DiskKeeper;
 pub use local::LocalKeeper;
 pub use memory::MemoryTier;
 pub use resident::CacheSettings;
 pub(crate) use resident::{Cache, Claim};
+pub(crate) use values::{Preparing, ValueClaim, ValueLook};
 pub use warm::{Warmed, warm};
 
 use bytes::Bytes;

@@ -3,7 +3,9 @@
 //! Which samples are resident is found out beside the first epoch, on a thread of its own: nothing but keeping a
 //! payload waits for it. Fetching asks here first and comes here with what the store gave.
 
-use super::{CacheConfig, DiskTier, Keeper, KeeperView, LocalKeeper, Look, Payload, Tier};
+use super::probe::Probe;
+use super::values::{Preparing, Values};
+use super::{CacheAt, CacheConfig, DiskTier, Keeper, KeeperView, LocalKeeper, Look, Payload, Tier};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
 use bytes::Bytes;
@@ -30,6 +32,8 @@ pub struct CacheSettings {
     pub seed: u64,
     /// Who owns what.
     pub ownership: Ownership,
+    /// What memory keeps of a sample. Other than payloads only when memory is this process's own.
+    pub at: CacheAt,
     /// Gives the keeper, when the first batch is asked for.
     pub open: Arc<dyn Fn() -> Result<Arc<dyn Keeper>> + Send + Sync>,
 }
@@ -41,6 +45,7 @@ impl CacheSettings {
             capacity: config.capacity(),
             seed: config.seed,
             ownership: Ownership::alone(),
+            at: config.at.clone(),
             open: Arc::new(move || Ok(LocalKeeper::open(&config)? as Arc<dyn Keeper>)),
         }
     }
@@ -52,6 +57,7 @@ impl std::fmt::Debug for CacheSettings {
             .field("capacity", &self.capacity)
             .field("seed", &self.seed)
             .field("ownership", &self.ownership)
+            .field("at", &self.at)
             .finish_non_exhaustive()
     }
 }
@@ -59,11 +65,13 @@ impl std::fmt::Debug for CacheSettings {
 /// What is kept of one dataset, and by whom.
 pub(crate) struct Cache {
     keeper: Arc<dyn Keeper>,
+    /// What is kept instead of payloads; it takes the place of the keeper's memory.
+    pub(super) values: Option<Values>,
     names: Arc<Names>,
     chosen: watch::Sender<Option<Residency>>,
     /// One choice at a time.
     choosing: Mutex<()>,
-    meter: Arc<Meter>,
+    pub(super) meter: Arc<Meter>,
 }
 
 /// What payloads of a dataset are called.
@@ -83,6 +91,21 @@ pub(crate) struct Claim {
     done: bool,
 }
 
+impl Claim {
+    pub(super) fn new(keeper: Arc<dyn Keeper>, payload: Payload) -> Self {
+        Self { keeper, payload, done: false }
+    }
+
+    pub(super) fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    pub(super) async fn keep(mut self, place: Place, bytes: &Bytes) {
+        self.done = true;
+        self.keeper.keep(self.payload, place, bytes).await;
+    }
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         if !self.done {
@@ -99,7 +122,9 @@ impl Cache {
         manifest: &Manifest,
         store: Arc<dyn Store>,
         meter: Arc<Meter>,
+        preparing: Option<&Preparing>,
     ) -> Result<Arc<Self>> {
+        let values = Values::new(&settings.at, preparing, &inputs, settings.capacity.memory)?;
         let keeper = (settings.open)()?;
         // Datasets of one bucket, and recipes that need other fields, want other payloads.
         let spec = manifest.meta().get("spec").and_then(|spec| spec.as_str()).unwrap_or_default();
@@ -114,6 +139,7 @@ impl Cache {
         });
         let cache = Arc::new(Self {
             keeper,
+            values,
             names,
             chosen: watch::Sender::new(None),
             choosing: Mutex::new(()),
@@ -125,7 +151,8 @@ impl Cache {
 
     /// Chooses what is resident: at once when all fits, otherwise on a thread of its own.
     fn choose(self: &Arc<Self>, capacity: Capacity, begin: bool) -> Result<()> {
-        if self.names.manifest.total_bytes() <= capacity.memory && capacity.disk == 0 {
+        let fits = self.names.manifest.total_bytes() <= capacity.memory && capacity.disk == 0;
+        if fits && self.values.is_none() {
             self.chosen.send_replace(Some(Residency::all()));
             return Ok(());
         }
@@ -134,7 +161,16 @@ impl Cache {
         let work = move || {
             let _one = cache.choosing.lock().unwrap_or_else(PoisonError::into_inner);
             let disk = capacity.disk.saturating_sub(DiskTier::fixed_cost());
-            let residency = Residency::choose(Capacity { disk, ..capacity }, cache.names.ranked());
+            let names = &cache.names;
+            let cost = |field: usize, length: u64| match &cache.values {
+                Some(values) => values.cost(field, length),
+                None => length,
+            };
+            if let Some(values) = &cache.values {
+                let samples = names.manifest.len();
+                values.decide(&Probe { inputs: &names.inputs, store: &names.store, samples }, capacity);
+            }
+            let residency = Residency::choose(Capacity { disk, ..capacity }, names.ranked(cost));
             if begin {
                 cache.forget_unwanted(&residency);
             }
@@ -175,6 +211,9 @@ impl Cache {
     pub(crate) fn resize(self: &Arc<Self>, capacity: Capacity) -> Result<()> {
         self.chosen.send_replace(None);
         futures::executor::block_on(self.keeper.resize(capacity))?;
+        if let Some(values) = &self.values {
+            values.resize(capacity.memory)?;
+        }
         self.choose(capacity, false)
     }
 
@@ -197,7 +236,7 @@ impl Cache {
                 // What will not be kept, here or by its owner, is not waited for either.
                 Look::Coming
                     if self.names.ownership.is_mine(payload.rank)
-                        && !self.place(payload.rank).await.is_kept() =>
+                        && !self.payload_place(payload.rank).await.is_kept() =>
                 {
                     *look = Look::Absent;
                 }
@@ -215,7 +254,7 @@ impl Cache {
             let whole = answer.filter(|(bytes, _)| bytes.len() as u64 == payload.length);
             if let Some((bytes, tier)) = &whole {
                 self.count_hit(*tier, payload.length);
-                let place = self.place(payload.rank).await;
+                let place = self.payload_place(payload.rank).await;
                 // What is on disk already belongs at most into memory too.
                 let disk = place.disk && *tier == Tier::Peer;
                 let missing = Place { memory: place.memory && *tier != Tier::Memory, disk };
@@ -234,14 +273,26 @@ impl Cache {
     pub(crate) fn claim(&self, payload: Payload) -> Claim {
         self.meter.cache_misses.add(1);
         self.meter.cache_miss_bytes.add(payload.length);
-        Claim { keeper: Arc::clone(&self.keeper), payload, done: false }
+        Claim::new(Arc::clone(&self.keeper), payload)
     }
 
     /// Hands over what the store gave.
-    pub(crate) async fn keep(&self, mut claim: Claim, bytes: &Bytes) {
-        let place = self.place(claim.payload.rank).await;
-        claim.done = true;
-        self.keeper.keep(claim.payload, place, bytes).await;
+    pub(crate) async fn keep(&self, claim: Claim, bytes: &Bytes) {
+        let place = self.payload_place(claim.payload.rank).await;
+        claim.keep(place, bytes).await;
+    }
+
+    /// Where payloads of a sample of this rank are to be kept: not in memory, when that holds values instead.
+    async fn payload_place(&self, rank: Rank) -> Place {
+        let place = self.place(rank).await;
+        let values = self.values.as_ref().and_then(Values::is_on) == Some(true);
+        Place { memory: place.memory && !values, ..place }
+    }
+
+    /// Where a sample of this rank is to be kept on this node, if that is chosen.
+    pub(super) fn place_now(&self, rank: Rank) -> Option<Place> {
+        let rank = self.names.ownership.local_rank(rank);
+        self.chosen.borrow().map(|residency| residency.place(rank))
     }
 
     /// Where a sample of this rank is to be kept on this node, once that is chosen.
@@ -276,7 +327,7 @@ impl Cache {
         }
     }
 
-    fn count_hit(&self, tier: Tier, bytes: u64) {
+    pub(super) fn count_hit(&self, tier: Tier, bytes: u64) {
         self.meter.cache_hit_bytes.add(bytes);
         match tier {
             Tier::Memory => self.meter.cache_memory_hits.add(1),
@@ -286,7 +337,16 @@ impl Cache {
     }
 
     pub(crate) fn view(&self) -> KeeperView {
-        self.keeper.view()
+        let mut view = self.keeper.view();
+        if let Some(values) = &self.values {
+            let kept = values.view();
+            view.memory.bytes += kept.memory.bytes;
+            view.memory.payloads += kept.memory.payloads;
+            view.memory.refused += kept.memory.refused;
+            view.memory.limit = kept.memory.limit;
+            view.coming += kept.coming;
+        }
+        view
     }
 }
 
@@ -309,14 +369,15 @@ impl Names {
         Payload { id, rank, length: location.length, group: self.group }
     }
 
-    /// Every sample's rank on this node, and what it takes.
-    fn ranked(&self) -> impl Iterator<Item = (Rank, Cost)> {
-        (0..self.manifest.len()).map(|sample| {
+    /// Every sample's rank on this node, and what it takes; `memory` says what a field of some length takes there.
+    fn ranked(&self, memory: impl Fn(usize, u64) -> u64) -> impl Iterator<Item = (Rank, Cost)> {
+        (0..self.manifest.len()).map(move |sample| {
             let (_, fields) = self.inputs.of(SampleId(sample));
-            let sum = |cost: fn(u64) -> u64| {
-                fields.iter().fold(0u64, |sum, (_, location)| sum.saturating_add(cost(location.length)))
-            };
-            let cost = Cost { memory: sum(|length| length), disk: sum(DiskTier::cost) };
+            let mut cost = Cost { memory: 0, disk: 0 };
+            for (field, location) in &fields {
+                cost.memory = cost.memory.saturating_add(memory(*field, location.length));
+                cost.disk = cost.disk.saturating_add(DiskTier::cost(location.length));
+            }
             (self.ownership.local_rank(self.rank(&fields)), cost)
         })
     }

@@ -1,6 +1,7 @@
 //! Filling a cache ahead of a run: what is to be resident and is not yet is read once, nothing else.
 
-use super::{Cache, CacheSettings, Look};
+use super::{Cache, CacheSettings, Look, Preparing};
+use crate::config::available_threads;
 use crate::inputs::Inputs;
 use crate::meter::Meter;
 use crate::source::Dataset;
@@ -8,6 +9,7 @@ use forebay_core::manifest::Location;
 use forebay_core::recipe::Recipe;
 use forebay_core::request::{Request, RequestLimits, Want, plan_requests};
 use forebay_core::{Result, SampleId};
+use forebay_ops::Program;
 use forebay_store::{RetryOptions, RetryStore, Store};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
@@ -49,7 +51,13 @@ pub async fn warm(
         store if store.is_remote() => Arc::new(RetryStore::new(Arc::clone(store), RetryOptions::default())),
         store => Arc::clone(store),
     };
-    let cache = Cache::open(settings, inputs.clone(), manifest, Arc::clone(&store), Arc::<Meter>::default())?;
+    let preparing = Preparing {
+        program: Arc::new(Program::compile(recipe)?),
+        recipe: recipe.clone(),
+        threads: available_threads(),
+    };
+    let meter = Arc::<Meter>::default();
+    let cache = Cache::open(settings, inputs.clone(), manifest, Arc::clone(&store), meter, Some(&preparing))?;
     let mut warmed = Warmed::default();
     for first in (0..manifest.len()).step_by(SAMPLES_TOGETHER as usize) {
         let last = (first + SAMPLES_TOGETHER).min(manifest.len());

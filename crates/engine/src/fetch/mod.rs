@@ -29,7 +29,7 @@ use crate::prepare::Preparer;
 use carry::Waiting;
 use forebay_core::Result;
 use forebay_core::cursor::Cursor;
-use forebay_core::plan::{Sampler, Shuffle};
+use forebay_core::plan::Sampler;
 use forebay_core::portion::Portion;
 use forebay_core::request::{Request, RequestLimits, Want, plan_requests};
 use forebay_core::window::SlowStart;
@@ -135,7 +135,7 @@ impl Fetcher {
 
     /// Batches that may be announced and not taken: as set by hand, or enough for what the link can have in flight.
     fn ahead(&self) -> usize {
-        let blocks = matches!(self.config.shuffle, Shuffle::Block(_)) && self.config.mix.is_none();
+        let blocks = self.config.reads_blocks();
         let depth = match self.config.prefetch_batches {
             // Blocks are read as a whole, so that their samples wait for batches far ahead whatever the depth.
             Some(batches) if self.remote && !blocks => batches + 1,

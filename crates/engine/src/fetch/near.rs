@@ -7,10 +7,10 @@ use super::Fetcher;
 use super::carry::Waiting;
 use super::pending::{Pending, Wanted};
 use crate::budget::Hold;
-use crate::cache::{Cache, Look, Payload};
-use bytes::Bytes;
+use crate::cache::{Cache, Look, Payload, ValueLook};
 use forebay_core::manifest::Location;
 use forebay_core::request::{RequestLimits, Want, plan_requests};
+use forebay_ops::Input;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -67,9 +67,10 @@ impl Fetcher {
     /// Asks the cache for every part. What is here goes to its sample at once, without counting against the budget:
     /// these bytes are the cache's.
     pub(super) async fn look(&self, cache: &Cache, samples: &[Pending], parts: Vec<Part>) -> Found {
+        let mut found = Found::default();
+        let parts = self.look_for_values(cache, samples, parts, &mut found).await;
         let payloads: Vec<Payload> = parts.iter().filter_map(|part| part.payload).collect();
         let looks = cache.look(&payloads).await;
-        let mut found = Found::default();
         let mut groups: HashMap<u32, (u64, Vec<Part>)> = HashMap::new();
         let most = self.request_bytes();
         let mut looks = looks.into_iter();
@@ -96,6 +97,36 @@ impl Fetcher {
         }
         found.near.extend(groups.into_values().map(|(_, parts)| parts).filter(|parts| !parts.is_empty()));
         found
+    }
+
+    /// Takes what is kept ready-made; what is left has to be looked for as payloads.
+    async fn look_for_values(
+        &self,
+        cache: &Cache,
+        samples: &[Pending],
+        parts: Vec<Part>,
+        found: &mut Found,
+    ) -> Vec<Part> {
+        if !cache.may_keep_values() {
+            return parts;
+        }
+        let mut left = Vec::with_capacity(parts.len());
+        for part in parts {
+            let Some(payload) = &part.payload else { continue };
+            match cache.look_value(part.field, payload).await {
+                ValueLook::Here(value) => {
+                    let hold = Arc::new(self.budget.reserve_anyway(0));
+                    self.put(&samples[part.pending], part.field, Ok(value), part.location.offset, hold);
+                }
+                ValueLook::Coming => found.coming.push(part),
+                ValueLook::Claimed(claim) => {
+                    samples[part.pending].claim(claim);
+                    left.push(part);
+                }
+                ValueLook::Payload => left.push(part),
+            }
+        }
+        left
     }
 
     /// Reads one group. Ends with what the whole span did not find, when it is the last to end.
@@ -135,6 +166,13 @@ impl Fetcher {
     pub(super) async fn fetch_coming(self: Arc<Self>, samples: Arc<Vec<Pending>>, part: Part) {
         let (Some(cache), Some(payload)) = (&self.cache, part.payload) else { return };
         let pending = &samples[part.pending];
+        // A value that this very sample is to make will not come from elsewhere.
+        if !pending.has_claim(part.field)
+            && let Some(value) = cache.read_value(part.field, &payload).await
+        {
+            let hold = Arc::new(self.budget.reserve_anyway(0));
+            return self.put(pending, part.field, Ok(value), part.location.offset, hold);
+        }
         let Some(bytes) = cache.read(&[payload]).await.pop().flatten() else {
             // Waiting for memory now could wait for ever: what is ahead of this sample may wait for it.
             let hold = self.budget.reserve_anyway(part.location.length);
@@ -165,28 +203,32 @@ impl Fetcher {
         }
     }
 
-    /// One payload from wherever it is, the store last; for a sample that stands in for a bad one.
-    pub(super) async fn bring(&self, part: Part) -> forebay_core::Result<Bytes> {
+    /// One payload, or its value, from wherever it is, the store last; for a sample that stands in for a bad one.
+    pub(super) async fn bring(&self, part: Part) -> forebay_core::Result<Input> {
         let key = self.inputs.object_key(part.location.object);
         let range = part.location.offset..part.location.offset.saturating_add(part.location.length);
         let (Some(cache), Some(payload)) = (&self.cache, part.payload) else {
             return self
                 .read_one(&key, range)
                 .await
-                .and_then(|bytes| self.account(bytes, part.location.length));
+                .and_then(|bytes| self.account(bytes, part.location.length))
+                .map(Input::Payload);
         };
+        if let Some(value) = cache.peek_value(part.field, &payload).await {
+            return Ok(value);
+        }
         let cached = match cache.look(&[payload]).await.pop() {
             Some(Look::Here(bytes)) => Some(bytes),
             Some(Look::Near { .. } | Look::Coming) => cache.read(&[payload]).await.pop().flatten(),
             Some(Look::Absent) | None => None,
         };
         if let Some(bytes) = cached {
-            return Ok(bytes);
+            return Ok(Input::Payload(bytes));
         }
         let claim = cache.claim(payload);
         let bytes =
             self.read_one(&key, range).await.and_then(|bytes| self.account(bytes, part.location.length))?;
         cache.keep(claim, &bytes).await;
-        Ok(bytes)
+        Ok(Input::Payload(bytes))
     }
 }

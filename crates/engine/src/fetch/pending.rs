@@ -4,9 +4,8 @@ use super::Fetcher;
 use super::near::Part;
 use crate::board::Job;
 use crate::budget::Hold;
-use crate::cache::{Cache, Claim};
+use crate::cache::{Cache, Claim, ValueClaim};
 use crate::config::DeliveryOrder;
-use bytes::Bytes;
 use forebay_core::plan::Plan;
 use forebay_core::portion::Place;
 use forebay_core::{Error, Facts, Result, SampleId};
@@ -36,6 +35,8 @@ pub(super) struct Pending {
 
 struct Slots {
     inputs: Vec<Input>,
+    /// What is to be kept of them, ready-made.
+    claims: Vec<ValueClaim>,
     holds: Vec<Arc<Hold>>,
     missing: usize,
     error: Option<Error>,
@@ -62,8 +63,19 @@ impl Wanted {
 
 impl Pending {
     pub(super) fn new(target: Target, sample: SampleId, inputs: Vec<Input>, missing: usize) -> Self {
-        let slots = Mutex::new(Slots { inputs, holds: Vec::new(), missing, error: None });
+        let slots = Mutex::new(Slots { inputs, claims: Vec::new(), holds: Vec::new(), missing, error: None });
         Self { target, sample, slots }
+    }
+
+    /// Whoever prepares the sample is to make this value.
+    pub(super) fn claim(&self, claim: ValueClaim) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).claims.push(claim);
+    }
+
+    /// Whether the value of a field is to be made with this sample.
+    pub(super) fn has_claim(&self, field: usize) -> bool {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.claims.iter().any(|claim| claim.is_of(field))
     }
 }
 
@@ -73,14 +85,18 @@ impl Fetcher {
         &self,
         pending: &Pending,
         field: usize,
-        part: Result<Bytes>,
+        part: Result<impl Into<Input>>,
         offset: u64,
         hold: Arc<Hold>,
     ) {
         let mut slots = pending.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.holds.push(hold);
         match part {
-            Ok(bytes) => self.inputs.fill(&mut slots.inputs, pending.sample, field, &bytes),
+            Ok(came) => {
+                let came = came.into();
+                slots.claims.iter_mut().for_each(|claim| claim.arrive(field, &came));
+                self.inputs.fill(&mut slots.inputs, pending.sample, field, &came);
+            }
             Err(error) => {
                 let facts =
                     Facts { offset: Some(offset), ..self.inputs.facts(pending.sample, pending.target.epoch) };
@@ -104,6 +120,7 @@ impl Fetcher {
             None => Ok(std::mem::take(&mut slots.inputs)),
         };
         let holds = std::mem::take(&mut slots.holds);
+        let claims = std::mem::take(&mut slots.claims);
         drop(slots);
         let Target { epoch, place, batch, row, number } = pending.target;
         let job = Job {
@@ -112,6 +129,7 @@ impl Fetcher {
             sample: pending.sample,
             attempt: 0,
             inputs,
+            claims,
             holds,
             faults: Vec::new(),
             writer: None,

@@ -4,7 +4,7 @@
 //! handed over as shared memory, and over TCP, where their bytes follow. [`connect`] and [`Listener`] give the two
 //! halves of a connection, [`Sending`] and [`Receiving`], one for each of two threads. Below them, `begin` is how a
 //! connection begins, `frame` how messages, `codec` and `packing` how batches become bytes, `socket` and `tls` where
-//! bytes go. `docs/design/wire.md` draws it.
+//! bytes go. `docs/design/wire.md` draws it. [`worker`] makes batches and holds them until all have taken them.
 
 mod accept;
 mod address;

@@ -36,6 +36,16 @@ enum Format {
     WebP,
 }
 
+impl Info {
+    /// Columns that are decoded together, when a region can be decoded without the rest.
+    pub fn unit_width(&self) -> Option<u32> {
+        match &self.format {
+            Format::Jpeg(jpeg) if self.orientation == 1 => jpeg.unit_width(),
+            _ => None,
+        }
+    }
+}
+
 impl Decoder {
     /// New handles.
     pub fn new() -> Result<Self> {

@@ -177,11 +177,21 @@ impl Info {
     /// The smallest region the library can decode of which `region` comes out right.
     fn covered(&self, region: Rect) -> Rect {
         let Header { width, height, .. } = self.header;
-        let Some(unit) = self.unit_width else { return Rect::of_size(width, height) };
-        let x = region.x.saturating_sub(CONTEXT) / unit * unit;
-        let right = (region.right() + CONTEXT).next_multiple_of(unit).min(width);
-        Rect { x, width: right - x, ..region }
+        covered(self.unit_width, (width, height), region)
     }
+
+    /// Columns of a minimum coded unit; `None` when the library cannot cut this image.
+    pub fn unit_width(&self) -> Option<u32> {
+        self.unit_width
+    }
+}
+
+/// The smallest region of an image of this size, with coded units of this width, of which `region` comes out right.
+pub(crate) fn covered(unit: Option<u32>, (width, height): (u32, u32), region: Rect) -> Rect {
+    let Some(unit) = unit else { return Rect::of_size(width, height) };
+    let x = region.x.saturating_sub(CONTEXT) / unit * unit;
+    let right = (region.right() + CONTEXT).next_multiple_of(unit).min(width);
+    Rect { x, width: right - x, ..region }
 }
 
 fn format_of(mode: ImageMode) -> c_int {

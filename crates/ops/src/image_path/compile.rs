@@ -33,8 +33,8 @@ impl ImagePath {
                 Op::Normalize { .. } => {
                     faults.push("only `random_erasing` and `delay` may come after `normalize`".into());
                 }
-                _ if index < tail_start => steps.extend(act(op).map(|act| Step { key, act })),
-                _ => tail.extend(act(op).map(|act| Step { key, act })),
+                _ if index < tail_start => steps.extend(act(op).map(|act| Step { at: index, key, act })),
+                _ => tail.extend(act(op).map(|act| Step { at: index, key, act })),
             }
         }
         let dtype = field.output_dtype().unwrap_or(Dtype::U8);

@@ -3,7 +3,6 @@
 use super::{ImagePath, ImageScratch};
 use crate::augment::{center_crop, flip, pad, random_crop, random_resized_crop, resize};
 use crate::augment::{color_jitter, grayscale::Grayscale, random_erasing::RandomErasing};
-use crate::decode::image::Info;
 use crate::image::{ImageMut, Rect};
 use crate::kernels::erase::{self, RowForm};
 use crate::value::SampleContext;
@@ -13,9 +12,10 @@ use forebay_core::tensor::{Dtype, Layout};
 use forebay_core::{Error, Result};
 use std::time::Duration;
 
-/// An op with the number that keys its chance.
+/// An op with its place in the recipe and the number that keys its chance.
 #[derive(Debug)]
 pub(super) struct Step {
+    pub(super) at: usize,
     pub(super) key: u64,
     pub(super) act: Act,
 }
@@ -43,17 +43,18 @@ pub(super) enum Change {
 }
 
 impl ImagePath {
-    /// Draws all chance and settles all sizes from the header.
+    /// Draws all chance and settles all sizes of the wanted ops on an image of this size.
     pub(super) fn settle(
         &self,
         sample: &SampleContext,
-        info: &Info,
+        (from_width, from_height): (u32, u32),
+        wanted: impl Fn(&&Step) -> bool,
         scratch: &mut ImageScratch,
     ) -> Result<()> {
         let ImageScratch { chain, changes, .. } = scratch;
-        chain.restart(info.width, info.height);
+        chain.restart(from_width, from_height);
         changes.clear();
-        for Step { key, act } in &self.steps {
+        for Step { key, act, .. } in self.steps.iter().filter(wanted) {
             let rng = &mut Rng::for_op(sample.seed, sample.epoch, sample.sample_id, *key);
             let change = match act {
                 Act::Resize(size, filter) => {
@@ -101,7 +102,6 @@ impl ImagePath {
         for geometry in chain.geometries() {
             let (width, height) = (geometry.width(), geometry.height());
             if u64::from(width) * u64::from(height) > limit {
-                let (from_width, from_height) = (info.width, info.height);
                 return Err(Error::exhausted(format!(
                     "resample an image of {from_width}x{from_height}: {width}x{height} is more than {limit} pixels"
                 ))
