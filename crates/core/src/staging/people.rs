@@ -93,8 +93,14 @@ impl People {
             found.ranks.insert(rank);
         }
         found.passed = None;
-        let consumer =
-            Consumer { job, passed: None, tickets: BTreeSet::new(), planned: BTreeSet::new(), sending: 0 };
+        let consumer = Consumer {
+            job,
+            passed: None,
+            said: false,
+            tickets: BTreeSet::new(),
+            planned: BTreeSet::new(),
+            sending: 0,
+        };
         self.consumers.insert(id, consumer);
         true
     }
