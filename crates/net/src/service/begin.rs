@@ -60,9 +60,9 @@ pub(crate) fn accept<S: Read + Write>(
     ours: Versions,
 ) -> Result<u8> {
     let doing = format!("meet {peer}");
-    let lost = |error: std::io::Error| {
-        let why = if error.kind() == std::io::ErrorKind::TimedOut { "it took too long" } else { "it left" };
-        Error::unavailable(format!("{doing}: {why}")).with_source(error)
+    let lost = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::TimedOut => Error::unavailable(format!("{doing}: it took too long")),
+        _ => tls_fault(&doing, error),
     };
     let mut greeting = [0; 39];
     greeting[..4].copy_from_slice(&MAGIC);
@@ -95,8 +95,9 @@ pub(crate) fn accept<S: Read + Write>(
             welcome[2..].copy_from_slice(&proof);
         }
     }
-    stream.write_all(&welcome).and_then(|()| stream.flush()).map_err(lost)?;
-    outcome
+    // Who was turned away may not wait for the reason; it still is the reason.
+    let told = stream.write_all(&welcome).and_then(|()| stream.flush());
+    outcome.and_then(|version| told.map(|()| version).map_err(lost))
 }
 
 /// The client's part: the version to speak.
@@ -175,15 +176,14 @@ mod tests {
     }
 
     fn meet(
-        worker: (Option<Token>, bool, Versions),
-        client: (Option<Token>, Versions),
+        worker: (Option<&Token>, bool, Versions),
+        client: (Option<&Token>, Versions),
     ) -> (Result<u8>, Result<u8>) {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         std::thread::scope(|scope| {
             let (token, busy, versions) = worker;
-            let accepting =
-                scope.spawn(move || accept(&mut near, "a client", token.as_ref(), busy, versions));
-            let joined = join(&mut far, "a worker", client.0.as_ref(), client.1);
+            let accepting = scope.spawn(move || accept(&mut near, "a client", token, busy, versions));
+            let joined = join(&mut far, "a worker", client.0, client.1);
             drop(far);
             (accepting.join().unwrap(), joined)
         })
@@ -211,15 +211,16 @@ mod tests {
 
     #[test]
     fn whoever_does_not_know_the_token_is_turned_away_with_a_word() {
-        let (one, other) = (Some(token("the token of this job")), Some(token("the token of that job")));
-        assert_eq!(meet((one.clone(), false, VERSIONS), (one.clone(), VERSIONS)).1.unwrap(), 1);
-        for (worker, client) in [(one.clone(), other), (one.clone(), None), (None, one.clone())] {
+        let (one, other) = (token("the token of this job"), token("the token of that job"));
+        let (one, other) = (Some(&one), Some(&other));
+        assert_eq!(meet((one, false, VERSIONS), (one, VERSIONS)).1.unwrap(), 1);
+        for (worker, client) in [(one, other), (one, None), (None, one)] {
             let (accepted, joined) = meet((worker, false, VERSIONS), (client, VERSIONS));
             let error = joined.unwrap_err();
             assert!(accepted.is_err() && error.kind() == ErrorKind::Denied, "{error:?}");
             assert!(error.message().contains("token"), "{error:?}");
         }
-        let (accepted, joined) = meet((one.clone(), true, VERSIONS), (one, VERSIONS));
+        let (accepted, joined) = meet((one, true, VERSIONS), (one, VERSIONS));
         assert_eq!(accepted.unwrap_err().kind(), ErrorKind::Exhausted);
         assert_eq!(joined.unwrap_err().kind(), ErrorKind::Exhausted);
     }

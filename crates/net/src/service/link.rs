@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io::{BufReader, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Bytes read at once where messages are small; batches are read past this.
@@ -56,9 +56,9 @@ pub struct Receiving {
     wire_bytes: u64,
 }
 
-/// Ends a connection from any thread: both halves find it lost.
+/// Ends a connection from any thread: both halves find it lost. It keeps nothing of the connection alive.
 #[derive(Clone)]
-pub struct Closer(Arc<Ends>);
+pub struct Closer(Weak<Ends>);
 
 /// How a batch crossed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl Sending {
 
     /// Ends the connection from elsewhere.
     pub fn closer(&self) -> Closer {
-        Closer(self.ends.clone())
+        Closer(Arc::downgrade(&self.ends))
     }
 
     /// Whether batches are handed over as shared memory: buffers should come from a shared pool then.
@@ -281,14 +281,14 @@ impl Receiving {
 
     /// Ends the connection from elsewhere.
     pub fn closer(&self) -> Closer {
-        Closer(self.ends.clone())
+        Closer(Arc::downgrade(&self.ends))
     }
 }
 
 impl Closer {
     /// Ends the connection, also while a thread waits in it.
     pub fn close(&self) {
-        if let Some(socket) = &self.0.socket {
+        if let Some(socket) = self.0.upgrade().as_ref().and_then(|ends| ends.socket.as_ref()) {
             socket.shutdown(Shutdown::Both);
         }
     }
@@ -296,7 +296,7 @@ impl Closer {
 
 impl std::fmt::Debug for Closer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Closer({})", self.0.peer)
+        f.write_str("Closer")
     }
 }
 

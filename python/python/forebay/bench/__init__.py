@@ -16,6 +16,7 @@ from ._harness import Bench
 from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
+from .service import ServiceBench
 from .wan import WanBench
 
 BENCHES: dict[str, type[Bench]] = {
@@ -23,6 +24,7 @@ BENCHES: dict[str, type[Bench]] = {
     "raw": RawBench,
     "wan": WanBench,
     "cache": CacheBench,
+    "service": ServiceBench,
 }
 
 _EXAMPLES = """examples:
@@ -30,6 +32,7 @@ _EXAMPLES = """examples:
   forebay bench raw --json             reading without decoding, as one JSON object
   forebay bench wan --only objects     115 KB objects over an emulated line of 1 Gb/s and 100 ms
   forebay bench cache                  hits from memory and disk beside memcpy and direct reads
+  forebay bench service                batches from a worker and a shared process, beside tf.data service
   forebay bench --all --json           every bench, one JSON object a line
 """
 

@@ -1,0 +1,79 @@
+"""The processes behind ``forebay bench service``: dispatcher, worker, share, and those of tf.data service."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """A server that says where it listens in its first line, and ends with this."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+        )
+        first = self._process.stdout.readline() if self._process.stdout else ""
+        if not first:
+            code = self._process.wait(30)
+            raise RuntimeError(f"start `{' '.join(command)}`: it ended with code {code}")
+        self.address = first.split()[-1]
+
+    def cpu_seconds(self) -> float:
+        """What it has used so far."""
+        return cpu_seconds(self._process.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def cpu_seconds(pid: int | str = "self") -> float:
+    """User and system time of a process, all of its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _forebay(*arguments: str) -> Process:
+    return Process([sys.executable, "-m", "forebay", *arguments])
+
+
+def dispatcher() -> Process:
+    """A dispatcher at any free port of this machine."""
+    return _forebay("dispatcher", "--listen", "127.0.0.1:0")
+
+
+def worker(dispatcher: Process, threads: int) -> Process:
+    """One worker, at any free port of this machine."""
+    target = f"forebay://{dispatcher.address.removeprefix('forebay://')}"
+    flags = ("--dispatcher", target, "--listen", "127.0.0.1:0", "--threads", str(threads))
+    return _forebay("worker", *flags)
+
+
+def share(socket: Path, threads: int, staging_bytes: int) -> Process:
+    """The process that prepares for all jobs of this host."""
+    flags = ("--socket", str(socket), "--threads", str(threads), "--staging", str(staging_bytes))
+    return _forebay("share", *flags)
+
+
+def tfdata(role: str, *arguments: str) -> Process:
+    """A server of tf.data service."""
+    return Process([sys.executable, "-m", "forebay.bench._service_tfdata", role, *arguments])
