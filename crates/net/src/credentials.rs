@@ -128,7 +128,7 @@ impl PeerTls {
 }
 
 /// What a failed beginning over TLS means. The other side's refusal arrives as an alert, after our own part is done.
-pub(crate) fn tls_fault(name: &str, error: std::io::Error) -> Error {
+pub(crate) fn tls_fault(doing: &str, error: std::io::Error) -> Error {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let (kind, why) = match cause {
         Some(rustls::Error::AlertReceived(_)) => (ErrorKind::Denied, "it refused our certificate"),
@@ -138,7 +138,7 @@ pub(crate) fn tls_fault(name: &str, error: std::io::Error) -> Error {
         Some(_) => (ErrorKind::Denied, "it does not speak TLS as we do"),
         None => (ErrorKind::Unavailable, "the connection was lost"),
     };
-    let fault = Error::new(kind, format!("join the shared cache at `{name}`: {why}")).with_source(error);
+    let fault = Error::new(kind, format!("{doing}: {why}")).with_source(error);
     if kind == ErrorKind::Denied {
         return fault
             .with_hint("all members need certificates of the same authority, with the names they go by");

@@ -31,6 +31,8 @@ pub enum Purpose {
     Peer = 2,
     /// Descriptors of slabs; see `host`.
     Slabs = 3,
+    /// Batches of a feed; see `service`, which begins in its own way.
+    Batches = 4,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ enum Status {
     Busy = 3,
 }
 
-fn random() -> Result<[u8; 32]> {
+pub(crate) fn random() -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
     SystemRandom::new()
         .fill(&mut bytes)
@@ -115,7 +117,7 @@ pub(crate) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
     purpose: Purpose,
 ) -> Result<()> {
     let fault = |kind, why: &str| Error::new(kind, format!("join the shared cache at `{name}`: {why}"));
-    let lost = |error| tls_fault(name, error);
+    let lost = |error| tls_fault(&format!("join the shared cache at `{name}`"), error);
     let mut greeting = [0; 38];
     stream.read_exact(&mut greeting).await.map_err(lost)?;
     if greeting[..4] != MAGIC {

@@ -53,7 +53,8 @@ impl Connect for TcpConnector {
             let Some((tls, config)) = &self.tls else { return Ok(Box::new(stream) as Box<dyn Stream>) };
             let name = tls.name_for(host_of(&self.address))?;
             let stream = TlsConnector::from(config.clone()).connect(name, stream).await;
-            Ok(Box::new(stream.map_err(|error| tls_fault(&self.address, error))?) as Box<dyn Stream>)
+            let lost = |error| tls_fault(&format!("join the shared cache at `{}`", self.address), error);
+            Ok(Box::new(stream.map_err(lost)?) as Box<dyn Stream>)
         }
         .boxed()
     }

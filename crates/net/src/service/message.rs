@@ -18,10 +18,16 @@
 use forebay_core::feed::{BatchName, FeedId};
 use forebay_core::tensor::Dtype;
 use forebay_core::{Error, ErrorKind, Facts, SampleId};
-use serde::{Deserialize, Serialize};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
 
 /// Names in one `Plan`, at most.
 pub const MAX_NAMES: usize = 4096;
+
+/// Columns of one batch, at most.
+pub const MAX_COLUMNS: usize = 4096;
 
 /// From a client to a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +37,7 @@ pub enum ToWorker {
     /// Names that will be wanted soon, in the order of need.
     Plan {
         /// Their names.
+        #[serde(deserialize_with = "few::<_, _, MAX_NAMES>")]
         names: Vec<BatchName>,
     },
     /// A batch that is wanted now.
@@ -158,6 +165,7 @@ pub struct BatchHeader {
     /// Rows that repeat a sample only to fill the batch.
     pub padding: Vec<bool>,
     /// The columns, in the order of the recipe.
+    #[serde(deserialize_with = "few::<_, _, MAX_COLUMNS>")]
     pub columns: Vec<ColumnHeader>,
     /// Bad samples met in this batch.
     pub faults: Vec<FaultHeader>,
@@ -287,4 +295,31 @@ impl From<WireError> for Error {
             None => error,
         }
     }
+}
+
+/// A list that is refused while it is read when it is longer than `MOST`: what takes a few bytes there may take many
+/// times that in memory.
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: usize>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Few<T, const MOST: usize>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Few<T, MOST> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MOST} entries")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut found = Vec::new();
+            while let Some(entry) = list.next_element()? {
+                if found.len() == MOST {
+                    return Err(serde::de::Error::invalid_length(MOST + 1, &self));
+                }
+                found.push(entry);
+            }
+            Ok(found)
+        }
+    }
+    from.deserialize_seq(Few::<T, MOST>(PhantomData))
 }

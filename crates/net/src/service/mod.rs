@@ -1,6 +1,26 @@
 //! Batches from other processes: one of this host, or workers anywhere.
 //!
 //! [`message`] is what a client and a worker say to each other; the same words over a unix socket, where batches are
-//! handed over as shared memory, and over TCP, where their bytes follow.
+//! handed over as shared memory, and over TCP, where their bytes follow. [`connect`] and [`Listener`] give the two
+//! halves of a connection, [`Sending`] and [`Receiving`], one for each of two threads. Below them, `begin` is how a
+//! connection begins, `frame` how messages, `codec` and `packing` how batches become bytes, `socket` and `tls` where
+//! bytes go. `docs/design/wire.md` draws it.
 
+mod accept;
+mod address;
+mod begin;
+mod codec;
+mod connect;
+mod frame;
+mod link;
 pub mod message;
+mod packing;
+mod socket;
+mod tls;
+
+pub use accept::{Arriving, ListenOptions, Listener, ListenerCloser};
+pub use address::Address;
+pub use codec::{Limits, Times};
+pub use connect::connect;
+pub use frame::Message;
+pub use link::{Closer, Receiving, Sending, Sent};

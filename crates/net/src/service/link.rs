@@ -1,0 +1,339 @@
+//! The two halves of a connection, each used by one thread: what is sent, and what is received.
+//!
+//! Shared memory is looked after here, so that neither side has to think of it. The sender keeps a handle of what it
+//! has shown until the other side lets go of it; the receiver lets go when a buffer is dropped, and says so with the
+//! next message. When a connection ends, memory that is still out is left to whoever looks at it and not used again.
+
+use super::codec::{self, Limits, Times};
+use super::frame::{self, Message, lost};
+use super::message::{BatchHeader, Packing, Place, ToClient, ToWorker};
+use super::packing::{Auto, Packer};
+use super::socket::{Anything, Input, MAX_DESCRIPTORS, Output, Socket};
+use crate::server::lock;
+use forebay_core::{Error, Result};
+use forebay_engine::Batch;
+use forebay_ops::buffer::SharedMemory;
+use forebay_ops::{Buffer, BufferPool};
+use std::collections::HashMap;
+use std::io::{BufReader, IoSlice, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+
+/// Bytes read at once where messages are small; batches are read past this.
+const READ_BYTES: usize = 16 << 10;
+/// Shared memory that one client may look at; what it wants beyond crosses as bytes, and is its own then.
+const SHOWN_BYTES: u64 = 4 << 30;
+
+/// What ties a connection's halves together.
+pub(super) struct Ends {
+    pub(super) peer: String,
+    pub(super) socket: Option<Arc<Socket>>,
+    /// Memory that was shown to the other side, when it can be shown any.
+    pub(super) shown: Option<Shown>,
+    /// Memory that we no longer look at, when we can be shown any.
+    pub(super) unseen: Option<Arc<Mutex<Vec<u64>>>>,
+    /// Held as long as the connection lasts.
+    pub(super) _place: Option<Box<dyn Send + Sync>>,
+}
+
+/// The half that sends. Dropping it tells the other side that nothing more comes.
+pub struct Sending {
+    output: Box<dyn Output>,
+    ends: Arc<Ends>,
+    frame: Vec<u8>,
+    packer: Packer,
+    auto: Auto,
+    wire_bytes: u64,
+}
+
+/// The half that receives.
+pub struct Receiving {
+    input: BufReader<Box<dyn Input>>,
+    ends: Arc<Ends>,
+    frame: Vec<u8>,
+    wire_bytes: u64,
+}
+
+/// Ends a connection from any thread: both halves find it lost.
+#[derive(Clone)]
+pub struct Closer(Arc<Ends>);
+
+/// How a batch crossed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes of its body.
+    pub bytes: u64,
+    /// Bytes of its body as they crossed.
+    pub packed_bytes: u64,
+    /// Bytes that were handed over as shared memory.
+    pub shared_bytes: u64,
+}
+
+pub(super) fn halves(
+    output: Box<dyn Output>,
+    input: Box<dyn Input>,
+    ends: Arc<Ends>,
+) -> (Sending, Receiving) {
+    let sending = Sending {
+        output,
+        ends: ends.clone(),
+        frame: Vec::new(),
+        packer: Packer::default(),
+        auto: Auto::default(),
+        wire_bytes: 0,
+    };
+    let input = BufReader::with_capacity(READ_BYTES, input);
+    (sending, Receiving { input, ends, frame: Vec::new(), wire_bytes: 0 })
+}
+
+fn apart(peer: &str) -> Arc<Ends> {
+    Arc::new(Ends { peer: peer.to_owned(), socket: None, shown: None, unseen: None, _place: None })
+}
+
+impl Sending {
+    /// Sends to any writer, without descriptors. What is met there was met already.
+    pub fn over(writer: impl Write + Send + 'static, peer: &str) -> Self {
+        halves(Box::new(Anything(writer)), Box::new(Anything(std::io::empty())), apart(peer)).0
+    }
+
+    /// Sends a message.
+    pub fn send<M: Message>(&mut self, message: &M) -> Result<()> {
+        self.start()?;
+        frame::put(message, &mut self.frame)?;
+        self.write_frame()
+    }
+
+    /// Says which shared memory is no longer looked at. Every message says it too, so that only who is silent for
+    /// long needs this.
+    pub fn send_releases(&mut self) -> Result<()> {
+        self.start()?;
+        if self.frame.is_empty() { Ok(()) } else { self.write_frame() }
+    }
+
+    /// Sends a batch that was asked for by `request`.
+    pub fn send_batch(
+        &mut self,
+        request: u64,
+        batch: &Batch,
+        times: Times,
+        packing: Packing,
+    ) -> Result<Sent> {
+        let mut shared: Vec<SharedMemory> = Vec::new();
+        let mut sent = Sent::default();
+        let described = codec::describe(batch, times, |buffer| match self.show(buffer, shared.len()) {
+            Some(memory) => {
+                sent.shared_bytes += buffer.len() as u64;
+                let place = Place::Shared { memory: memory.id(), size: memory.size() as u64, new: true };
+                shared.push(memory);
+                place
+            }
+            None => Place::Body,
+        });
+        let codec::Described { mut header, pieces } = described;
+        sent.bytes = header.bytes;
+        let mut packed: Option<&[u8]> = None;
+        let auto = packing == Packing::Auto;
+        if packing != Packing::None && header.bytes > 0 && (!auto || self.auto.packs()) {
+            let packing = if auto { Packing::Lz4 } else { packing };
+            let body = self.packer.pack(packing, pieces.iter().map(|piece| &piece[..]))?;
+            let bytes = body.len() as u64;
+            if if auto { self.auto.packed(header.bytes, bytes) } else { bytes < header.bytes } {
+                (header.packing, header.packed_bytes) = (packing, bytes);
+                packed = Some(body);
+            }
+        }
+        sent.packed_bytes = header.packed_bytes;
+        self.frame.clear();
+        frame::put(&ToClient::Batch { request, header: Box::new(header) }, &mut self.frame)?;
+        let mut all = vec![IoSlice::new(&self.frame)];
+        match packed {
+            Some(body) => all.push(IoSlice::new(body)),
+            None => all.extend(pieces.iter().map(|piece| IoSlice::new(piece))),
+        }
+        let descriptors: Vec<_> = shared.iter().filter_map(SharedMemory::descriptor).collect();
+        self.output.write(&mut all, &descriptors).map_err(|error| lost(&self.ends.peer, error))?;
+        self.wire_bytes += self.frame.len() as u64 + sent.packed_bytes;
+        Ok(sent)
+    }
+
+    /// Bytes that were sent.
+    pub fn wire_bytes(&self) -> u64 {
+        self.wire_bytes
+    }
+
+    /// Who is at the other end, in words.
+    pub fn peer(&self) -> &str {
+        &self.ends.peer
+    }
+
+    /// Ends the connection from elsewhere.
+    pub fn closer(&self) -> Closer {
+        Closer(self.ends.clone())
+    }
+
+    /// Whether batches are handed over as shared memory: buffers should come from a shared pool then.
+    pub fn shares_memory(&self) -> bool {
+        self.ends.shown.is_some()
+    }
+
+    /// Begins a frame with what we no longer look at.
+    fn start(&mut self) -> Result<()> {
+        self.frame.clear();
+        let unseen = self.ends.unseen.as_ref().map(|unseen| std::mem::take(&mut *lock(unseen)));
+        match unseen.filter(|unseen| !unseen.is_empty()) {
+            Some(memory) => frame::put(&ToWorker::Release { memory }, &mut self.frame),
+            None => Ok(()),
+        }
+    }
+
+    fn write_frame(&mut self) -> Result<()> {
+        let mut pieces = [IoSlice::new(&self.frame)];
+        self.output.write(&mut pieces, &[]).map_err(|error| lost(&self.ends.peer, error))?;
+        self.wire_bytes += self.frame.len() as u64;
+        self.frame.shrink_to(1 << 20);
+        Ok(())
+    }
+
+    fn show(&self, buffer: &Buffer, already: usize) -> Option<SharedMemory> {
+        let (shown, memory) = (self.ends.shown.as_ref()?, buffer.shared_memory()?);
+        (already < MAX_DESCRIPTORS && shown.keep(memory)).then(|| memory.clone())
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.output.finish();
+    }
+}
+
+impl Receiving {
+    /// Receives from any reader, without descriptors.
+    pub fn over(reader: impl Read + Send + 'static, peer: &str) -> Self {
+        let ends = apart(peer);
+        let input: Box<dyn Input> = Box::new(Anything(reader));
+        Self { input: BufReader::with_capacity(READ_BYTES, input), ends, frame: Vec::new(), wire_bytes: 0 }
+    }
+
+    /// The next message; `None` when the other side has ended. What it says about shared memory is acted on here.
+    pub fn receive<M: Message>(&mut self) -> Result<Option<M>> {
+        loop {
+            let received = frame::read::<M>(&mut self.input, &self.ends.peer, &mut self.frame);
+            let Some((message, bytes)) = received? else { return Ok(None) };
+            self.wire_bytes += bytes;
+            match message.released() {
+                None => return Ok(Some(message)),
+                Some(released) => {
+                    if let Some(shown) = &self.ends.shown {
+                        shown.release(released);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The batch that the last message announced. After an error the connection is of no more use, and is ended.
+    pub fn read_batch(&mut self, header: &BatchHeader, pool: &BufferPool, limits: Limits) -> Result<Batch> {
+        let unseen = self.ends.unseen.clone();
+        // Those of the next batch may be here already, so only as many are taken as this one has.
+        let count = if unseen.is_some() { codec::shared_columns(header).min(MAX_DESCRIPTORS) } else { 0 };
+        let came: Vec<_> = std::iter::from_fn(|| self.input.get_mut().descriptor()).take(count).collect();
+        let mut came = came.into_iter();
+        let shared = |memory: u64, size: u64, len: usize| {
+            let (Some(unseen), Some(descriptor)) = (unseen.clone(), came.next()) else {
+                return Err(Error::corrupt("read a batch: its shared memory did not come with it"));
+            };
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            let told = Box::new(move || lock(&unseen).push(memory));
+            Buffer::map_private(descriptor.as_fd(), size, len, Some(told))
+        };
+        let read = codec::read(&mut self.input, header, pool, limits, shared);
+        match read {
+            Ok(batch) => {
+                self.wire_bytes += header.packed_bytes;
+                Ok(batch)
+            }
+            Err(error) => {
+                self.closer().close();
+                Err(error.while_doing(format!("talk to {}", self.ends.peer)))
+            }
+        }
+    }
+
+    /// Bytes that were received.
+    pub fn wire_bytes(&self) -> u64 {
+        self.wire_bytes
+    }
+
+    /// Who is at the other end, in words.
+    pub fn peer(&self) -> &str {
+        &self.ends.peer
+    }
+
+    /// Ends the connection from elsewhere.
+    pub fn closer(&self) -> Closer {
+        Closer(self.ends.clone())
+    }
+}
+
+impl Closer {
+    /// Ends the connection, also while a thread waits in it.
+    pub fn close(&self) {
+        if let Some(socket) = &self.0.socket {
+            socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl std::fmt::Debug for Closer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Closer({})", self.0.peer)
+    }
+}
+
+/// Memory that the other side may be looking at.
+#[derive(Default)]
+pub(super) struct Shown(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    /// As often as it was shown and not released.
+    memory: HashMap<u64, Vec<SharedMemory>>,
+    bytes: u64,
+}
+
+impl Shown {
+    /// Keeps memory until it is released; false when too much of it is out.
+    fn keep(&self, memory: &SharedMemory) -> bool {
+        let mut kept = lock(&self.0);
+        let bytes = kept.bytes + memory.size() as u64;
+        if bytes > SHOWN_BYTES {
+            return false;
+        }
+        kept.bytes = bytes;
+        kept.memory.entry(memory.id()).or_default().push(memory.clone());
+        true
+    }
+
+    /// Once for each number; numbers that were never shown mean nothing.
+    fn release(&self, numbers: &[u64]) {
+        let mut kept = lock(&self.0);
+        for number in numbers {
+            let Some(copies) = kept.memory.get_mut(number) else { continue };
+            let released = copies.pop();
+            if copies.is_empty() {
+                kept.memory.remove(number);
+            }
+            kept.bytes -= released.map_or(0, |memory| memory.size() as u64);
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        // The other side may live on and look at it: it must not be written to again.
+        for memory in lock(&self.0).memory.values().flatten() {
+            memory.retire();
+        }
+    }
+}
