@@ -8,6 +8,7 @@
 pub mod claims;
 mod client;
 mod credentials;
+pub mod dispatcher;
 mod handshake;
 pub mod host;
 mod open;

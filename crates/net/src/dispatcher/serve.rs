@@ -1,0 +1,301 @@
+//! The running dispatcher: the machine of core behind gRPC, with its journal and a clock.
+//!
+//! A call locks the machine, obeys, hands the events to the journal and unlocks; the answer goes out when they are on
+//! disk. When the journal cannot be written any more every call is refused: what would be decided could be forgotten.
+
+use super::commit::{Commit, Promise, open};
+use super::message::{CALL, HELLO, Hello, MAX_COMMAND, MAX_MESSAGE, Request, Response, is_bearer};
+use super::socket::{incoming, places};
+use crate::credentials::{Credentials, Token};
+use crate::server::lock;
+use crate::threads::Threads;
+use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State};
+use forebay_core::{Error, Result};
+use futures::FutureExt;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tonic::codegen::{BoxFuture, Context, Poll, Service, http};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic_prost::ProstCodec;
+
+/// How long a connection may be silent before it is asked whether it lives, and how long it may think about that.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// How long one call may take.
+const CALL_TIME: Duration = Duration::from_secs(30);
+
+/// How long calls may take to end when the dispatcher stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a dispatcher is started with.
+#[derive(Clone, Debug)]
+pub struct DispatcherOptions {
+    /// Where it listens, `host:port`; port 0 is any.
+    pub listen: String,
+    /// The folder of its journal. Without one it forgets everything when it ends.
+    pub state: Option<PathBuf>,
+    /// Who may connect. Off this machine certificates are needed: a token alone would cross the wire in the open.
+    pub credentials: Credentials,
+    /// Time-outs and limits of the machine.
+    pub settings: Settings,
+    /// Most connections at once; more wait until one is closed.
+    pub connections: usize,
+}
+
+impl Default for DispatcherOptions {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:7077".into(),
+            state: None,
+            credentials: Credentials::default(),
+            settings: Settings::default(),
+            connections: 16_384,
+        }
+    }
+}
+
+/// A running dispatcher; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    threads: Threads,
+    stop: watch::Sender<bool>,
+    serving: Option<tokio::task::JoinHandle<Result<()>>>,
+    promise: Option<Promise>,
+    journal: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Starts a dispatcher on these threads.
+pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Running> {
+    let fail = |error| Error::io(format!("listen at `{}`", options.listen), error);
+    let listener = threads.run(TcpListener::bind(options.listen.clone())).await;
+    let listener =
+        listener.ok_or_else(|| Error::internal("the network threads have ended"))?.map_err(fail)?;
+    let address = listener.local_addr().map_err(fail)?;
+    if !address.ip().is_loopback() && options.credentials.tls.is_none() {
+        let why = format!("listen at `{}`: off this machine a dispatcher needs certificates", options.listen);
+        return Err(Error::invalid_config(why)
+            .with_hint("give `--tls-cert`, `--tls-key` and `--tls-ca`, or listen at 127.0.0.1"));
+    }
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .concurrency_limit_per_connection(64)
+        .max_concurrent_streams(Some(128))
+        .http2_max_header_list_size(Some(16 << 10))
+        .timeout(CALL_TIME);
+    if let Some(tls) = &options.credentials.tls {
+        let read = |path: &PathBuf| {
+            std::fs::read(path).map_err(|error| Error::io(format!("read `{}`", path.display()), error))
+        };
+        // The checks of files are better told there than by the transport.
+        tls.server()?;
+        let config = ServerTlsConfig::new()
+            .identity(Identity::from_pem(read(&tls.cert)?, read(&tls.key)?))
+            .client_ca_root(Certificate::from_pem(read(&tls.ca_file)?))
+            .timeout(Duration::from_secs(10));
+        server = server.tls_config(config).map_err(|error| {
+            Error::invalid_config(format!("use `{}` for TLS", tls.cert.display())).with_source(error)
+        })?;
+    }
+    let (state, commit, journal) = match &options.state {
+        Some(folder) => {
+            let (journal, state) = open(folder)?;
+            let (commit, thread) = Commit::start(journal)?;
+            (state, Some(commit), Some(thread))
+        }
+        None => (State::default(), None, None),
+    };
+    let promise = commit.as_ref().map(Commit::promise);
+    let machine = Dispatcher::new(state, options.settings, 0);
+    let machine = Arc::new(Machine { inner: Mutex::new((machine, commit)), started: Instant::now() });
+    let control =
+        Control { machine: machine.clone(), token: options.credentials.token.clone().map(Arc::new) };
+    let (stop, stopped) = watch::channel(false);
+    let pause = (options.settings.worker_timeout_ms / 10).clamp(20, 1000);
+    threads.handle().spawn(tick(machine, Duration::from_millis(pause), stopped.clone()));
+    let incoming = incoming(listener, places(options.connections));
+    let serving = threads.handle().spawn(async move {
+        let asked = ended(stopped.clone());
+        let serving = server.serve_with_incoming_shutdown(control, incoming, asked);
+        let served = tokio::select! {
+            served = serving => served,
+            () = async { ended(stopped).await; tokio::time::sleep(GRACE).await; } => Ok(()),
+        };
+        served.map_err(|error| Error::unavailable("serve the dispatcher").with_source(error))
+    });
+    Ok(Running { address, threads, stop, serving: Some(serving), promise, journal })
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until it cannot go on: its journal cannot be written, or it does not listen any more.
+    pub async fn failed(&mut self) -> Error {
+        let broken = match self.promise.clone() {
+            Some(promise) => promise.broken().left_future(),
+            None => std::future::pending().right_future(),
+        };
+        let Some(serving) = &mut self.serving else { return Error::internal("the dispatcher was stopped") };
+        tokio::select! {
+            error = broken => error,
+            ended = serving => match ended {
+                Ok(Err(error)) => error,
+                _ => Error::internal("the dispatcher has ended"),
+            },
+        }
+    }
+
+    /// Ends it: calls are answered, and all that was decided is on disk when this returns.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.await;
+        }
+        if let Some(journal) = self.journal.take() {
+            let _ = self.threads.handle().spawn_blocking(move || journal.join()).await;
+        }
+    }
+}
+
+async fn ended(mut stopped: watch::Receiver<bool>) {
+    // Dropping the handle ends it too.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+#[derive(Debug)]
+struct Machine {
+    inner: Mutex<(Dispatcher, Option<Commit>)>,
+    started: Instant,
+}
+
+impl Machine {
+    /// Obeys, and waits until what was decided is on disk.
+    async fn obey(&self, command: Command) -> Result<Reply> {
+        let (outcome, promise) = self.decide(command);
+        if let Some(promise) = promise {
+            promise.kept().await?;
+        }
+        outcome
+    }
+
+    fn decide(&self, command: Command) -> (Result<Reply>, Option<Promise>) {
+        let now = self.started.elapsed().as_millis() as u64;
+        let mut inner = lock(&self.inner);
+        let (machine, commit) = &mut *inner;
+        let outcome = machine.apply(now, command);
+        let Some(commit) = commit else { return (outcome.map(|(reply, _)| reply), None) };
+        let reply = outcome.map(|(reply, events)| {
+            commit.take(events);
+            reply
+        });
+        if commit.is_long() {
+            commit.write_anew(machine.state().events());
+        }
+        (reply, Some(commit.promise()))
+    }
+}
+
+async fn tick(machine: Arc<Machine>, pause: Duration, stopped: watch::Receiver<bool>) {
+    let ticking = async move {
+        loop {
+            tokio::time::sleep(pause).await;
+            if machine.obey(Command::Tick).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = ticking => {}
+        () = ended(stopped) => {}
+    }
+}
+
+/// The gRPC service.
+#[derive(Clone, Debug)]
+struct Control {
+    machine: Arc<Machine>,
+    token: Option<Arc<Token>>,
+}
+
+impl Control {
+    fn check(&self, request: &http::Request<tonic::body::Body>) -> Result<(), tonic::Status> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        if given.is_some_and(|given| is_bearer(token, given)) {
+            return Ok(());
+        }
+        let why = if given.is_some() { "it has another token" } else { "the dispatcher wants a token" };
+        Err(tonic::Status::unauthenticated(why))
+    }
+}
+
+impl Service<http::Request<tonic::body::Body>> for Control {
+    type Response = http::Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        if let Err(status) = self.check(&request) {
+            return Box::pin(async move { Ok(status.into_http()) });
+        }
+        let machine = self.machine.clone();
+        match request.uri().path() {
+            HELLO => Box::pin(async move {
+                let mut grpc = tonic::server::Grpc::new(ProstCodec::<Hello, Hello>::default())
+                    .max_decoding_message_size(MAX_COMMAND);
+                Ok(grpc.unary(SayHello, request).await)
+            }),
+            CALL => Box::pin(async move {
+                let mut grpc = tonic::server::Grpc::new(ProstCodec::<Response, Request>::default())
+                    .max_decoding_message_size(MAX_COMMAND + 1024)
+                    .max_encoding_message_size(MAX_MESSAGE);
+                Ok(grpc.unary(Obey(machine), request).await)
+            }),
+            _ => Box::pin(async { Ok(tonic::Status::unimplemented("there is no such method").into_http()) }),
+        }
+    }
+}
+
+struct SayHello;
+
+impl tonic::server::UnaryService<Hello> for SayHello {
+    type Response = Hello;
+    type Future = std::future::Ready<Result<tonic::Response<Hello>, tonic::Status>>;
+
+    fn call(&mut self, _: tonic::Request<Hello>) -> Self::Future {
+        std::future::ready(Ok(tonic::Response::new(Hello::ours())))
+    }
+}
+
+struct Obey(Arc<Machine>);
+
+impl tonic::server::UnaryService<Request> for Obey {
+    type Response = Response;
+    type Future = BoxFuture<tonic::Response<Response>, tonic::Status>;
+
+    fn call(&mut self, request: tonic::Request<Request>) -> Self::Future {
+        let machine = self.0.clone();
+        Box::pin(async move {
+            let outcome = match request.get_ref().command() {
+                // Time passes here, not when somebody says so.
+                Ok(Command::Tick) => Ok(Reply::Done),
+                Ok(command) => machine.obey(command).await,
+                Err(error) => Err(error),
+            };
+            Ok(tonic::Response::new(Response::new(&outcome)))
+        })
+    }
+}
