@@ -4,8 +4,9 @@
 //! to *decide* lives here: which samples exist ([`manifest`]), in which order an epoch visits them ([`plan`]),
 //! which part of the plan one rank reads and how it resumes ([`portion`], [`cursor`], [`arrival`]), which reads bring
 //! it ([`request`]), how much of it may be in flight on a link ([`window`]), what of it is kept near ([`cache`]), what is done to a sample
-//! ([`recipe`]), what several jobs share of it ([`feed`]), which prepared batches wait for whom ([`staging`]), who prepares it
-//! for whom ([`dispatcher`]) and the seeded chance used on the way ([`rng`], [`permutation`]).
+//! ([`recipe`]), what several jobs share of it ([`feed`]), which prepared batches wait for whom ([`staging`]), who prepares
+//! it for whom ([`dispatcher`]), how it is pulled from there ([`pull`]) and the seeded chance used on the way ([`rng`],
+//! [`permutation`]).
 //!
 //! What never enters: files, sockets, threads, clocks, an unseeded random number. Those live in `store`, `ops`
 //! and `engine`, which ask this crate and then act.
@@ -21,6 +22,7 @@ pub mod manifest;
 pub mod permutation;
 pub mod plan;
 pub mod portion;
+pub mod pull;
 pub mod recipe;
 pub mod request;
 pub mod rng;

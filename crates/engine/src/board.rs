@@ -437,7 +437,7 @@ impl OpenBatch {
             columns: outputs.iter().map(|output| output.name.clone()).zip(columns).collect(),
             faults,
         };
-        Ok(Taken { batch, places, complete_at: self.complete_at, ready })
+        Ok(Taken { batch: Some(batch), places, complete_at: self.complete_at, ready })
     }
 }
 

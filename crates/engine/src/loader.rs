@@ -15,7 +15,7 @@ use forebay_core::cache::Capacity;
 use forebay_core::cursor::{Cursor, Remaining};
 use forebay_core::manifest::Manifest;
 use forebay_core::plan::rounds::PaddingWaste;
-use forebay_core::portion::Portion;
+use forebay_core::portion::{Place, Portion};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
 use forebay_store::Store;
@@ -201,6 +201,15 @@ impl Loader {
                 _ => Ok(Next::Waiting),
             };
         };
+        let order = self.definition.config.order;
+        let Some(mut batch) = taken.batch else {
+            // Left out, and counted by whoever did: the loop is still waiting for its next batch.
+            if let Some(iteration) = &mut self.iteration {
+                iteration.pass(order, &taken.places);
+                self.supply_cursor = Some(iteration.cursor(order));
+            }
+            return Ok(Next::Waiting);
+        };
         let now = Instant::now();
         let stall = now - asked;
         let fetch = taken.complete_at.map_or(stall, |at| at.saturating_duration_since(asked).min(stall));
@@ -211,7 +220,6 @@ impl Loader {
         self.meter.prep_stall_nanos.add_time(stall.saturating_sub(fetch));
         self.meter.ready_at_take.add(taken.ready as u64);
         let Some(iteration) = &mut self.iteration else { return Ok(Next::End) };
-        let mut batch = taken.batch;
         let bad = batch.faults.len() as u64;
         iteration.faults += bad;
         let substituted = batch.faults.iter().filter(|fault| fault.substitute.is_some()).count() as u64;
@@ -224,14 +232,10 @@ impl Loader {
         if iteration.faults > allowed {
             return Err(too_many(iteration.faults, allowed, samples, iteration.epoch, self.faults.last()));
         }
-        if matches!(self.definition.config.order, DeliveryOrder::Arrival { .. }) {
-            let locals: Vec<u64> = taken.places.iter().map(|place| place.local).collect();
-            iteration.local = iteration.local.without(&locals);
-        }
-        iteration.steps += 1;
+        iteration.pass(order, &taken.places);
         iteration.waiting_since = None;
         iteration.handed_over = Some(now);
-        self.supply_cursor = Some(iteration.cursor(self.definition.config.order));
+        self.supply_cursor = Some(iteration.cursor(order));
         self.meter.batches.add(1);
         let padding = batch.padding.iter().filter(|padding| **padding).count() as u64;
         self.meter.padding.add(padding);
@@ -388,6 +392,15 @@ impl Loader {
 }
 
 impl Iteration {
+    /// One step is over, and used up these places.
+    fn pass(&mut self, order: DeliveryOrder, places: &[Place]) {
+        if matches!(order, DeliveryOrder::Arrival { .. }) {
+            let locals: Vec<u64> = places.iter().map(|place| place.local).collect();
+            self.local = self.local.without(&locals);
+        }
+        self.steps += 1;
+    }
+
     fn cursor(&self, order: DeliveryOrder) -> Cursor {
         match order {
             DeliveryOrder::Plan => self.portion.cursor_after(self.epoch, self.steps),

@@ -56,8 +56,8 @@ pub struct Asked {
 /// A batch that was taken, with what the loader needs to know.
 #[derive(Debug)]
 pub struct Taken {
-    /// The batch.
-    pub batch: Batch,
+    /// The batch; `None` when it was left out, which uses up its step and places all the same.
+    pub batch: Option<Batch>,
     /// Places of this rank's sequence that the batch used up.
     pub places: Vec<Place>,
     /// When the last payload was there: what was waited before is the store's, what was waited after is preparing's.

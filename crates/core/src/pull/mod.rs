@@ -1,0 +1,469 @@
+//! Pulling: which batches a client asks of which worker, and which of those that came is handed over next.
+//!
+//! Pure: what happened comes in by methods with the time in milliseconds, [`Pull::drive`] says what to send, and
+//! [`Pull::deliver`] what to hand over. The batches themselves stay with the shell, by number. [`sequence`](self) walks
+//! the rank's portion epoch after epoch; [`workers`](self) knows who answers and how fast.
+//!
+//! The first `ready_batches` batches that were not handed over are asked for, whoever makes them, so the one that is
+//! needed next is always among them and no more than that are ever held. Names beyond them are told ahead. A late
+//! answer is asked for elsewhere, within a share of five in a hundred; a lost link at once. What comes twice is
+//! dropped by its number. Nothing is remembered about what was handed over: that is the loader's cursor.
+
+mod asking;
+mod sequence;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use crate::arrival::ArrivalOrder;
+use crate::cursor::Cursor;
+use crate::feed::{BatchName, Span};
+use crate::portion::{Consumer, Place};
+use crate::{Error, Result};
+use sequence::{Sequence, Wanted};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use workers::Workers;
+
+/// A worker, as the shell numbers it.
+pub type WorkerKey = u64;
+
+/// Names of skipped batches that are kept; later ones are only counted.
+pub const MAX_SKIPPED_NAMES: usize = 10_000;
+
+/// What does not change while batches are pulled.
+#[derive(Clone, Debug)]
+pub struct PullSettings {
+    /// Whose batches.
+    pub consumer: Consumer,
+    /// Positions of every epoch.
+    pub epoch_samples: u64,
+    /// Epochs after which nothing more is wanted.
+    pub epochs: Option<u64>,
+    /// How many batches later than planned a batch may be handed over; 0 is plan order.
+    pub window_batches: u64,
+    /// Batches that are asked for or here, and not handed over.
+    pub ready_batches: usize,
+    /// Batches whose workers know that they will be wanted, the asked ones included.
+    pub plan_ahead: usize,
+    /// Who makes which batch.
+    pub routing: Routing,
+    /// Whether what a lost worker was asked for is left out, rather than asked for elsewhere.
+    pub skip_lost: bool,
+    /// An answer that takes three times as long as usual, and at least this, is late. Milliseconds.
+    pub late_ms: u64,
+}
+
+/// Who makes which batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// One worker makes all.
+    One(WorkerKey),
+    /// Somebody says which worker makes a span of so many positions.
+    Spans(u64),
+}
+
+/// What the shell is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell a worker which names will be wanted soon.
+    Plan {
+        /// The worker.
+        worker: WorkerKey,
+        /// In the order of need.
+        names: Vec<BatchName>,
+    },
+    /// Ask a worker for a batch. Needs a link, which may have to be opened.
+    Take {
+        /// The worker.
+        worker: WorkerKey,
+        /// The answer carries it; never used twice.
+        request: u64,
+        /// The batch.
+        name: BatchName,
+    },
+    /// Tell a worker that an answer is not wanted any more.
+    Forget {
+        /// The worker.
+        worker: WorkerKey,
+        /// The request.
+        request: u64,
+    },
+    /// Tell all workers with an open link how far this rank is.
+    Passed(Reach),
+    /// Ask who makes these spans; to be answered by [`Pull::located`] or [`Pull::not_located`].
+    Locate {
+        /// The spans.
+        spans: Vec<Span>,
+        /// Workers that are not wanted now.
+        avoid: Vec<WorkerKey>,
+        /// The worker that had these spans and is lost.
+        lost: Option<WorkerKey>,
+    },
+    /// Close the link to a worker, which counts as lost already.
+    Close {
+        /// The worker.
+        worker: WorkerKey,
+    },
+}
+
+/// Everything of this rank's own before this place was handed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reach {
+    /// The epoch.
+    pub epoch: u64,
+    /// The position.
+    pub position: u64,
+}
+
+/// What becomes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It is kept under this number until it is delivered.
+    Keep(u64),
+    /// It came before from elsewhere, or was asked for again.
+    Drop,
+}
+
+/// What is handed over next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The number it is kept under.
+    pub number: u64,
+    /// The epoch.
+    pub epoch: u64,
+    /// Batches of this epoch that were handed over before it.
+    pub step: u64,
+    /// Its name.
+    pub name: BatchName,
+    /// Places of the rank's sequence that it uses up.
+    pub places: Vec<Place>,
+    /// Whether there is a batch.
+    pub outcome: Outcome,
+    /// Batches that were here, this one included.
+    pub ready: usize,
+}
+
+/// Whether there is a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is.
+    Batch,
+    /// It was left out.
+    Skipped,
+    /// There is an error in its place.
+    Fault,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Batches asked for, each once.
+    pub asked: u64,
+    /// Requests beyond that, since a worker was late, lost or failed.
+    pub asked_again: u64,
+    /// Of these, requests sent while the first one was still open.
+    pub hedged: u64,
+    /// Answers that were not wanted any more.
+    pub dropped: u64,
+    /// Batches left out.
+    pub skipped: u64,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Pull {
+    settings: PullSettings,
+    sequence: Sequence,
+    /// Batches from the first that was not handed over on.
+    entries: VecDeque<Entry>,
+    /// Number of the first entry.
+    first: u64,
+    /// The epoch that is being handed over, and the number of its first batch.
+    epoch: u64,
+    epoch_first: u64,
+    order: ArrivalOrder,
+    /// Batches of this epoch handed over so far.
+    step: u64,
+    /// Of this epoch, ready and allowed to be handed over.
+    offered: u64,
+    requests: BTreeMap<u64, u64>,
+    next_request: u64,
+    routes: BTreeMap<Span, WorkerKey>,
+    locating: BTreeSet<Span>,
+    /// Spans to be taken from a lost worker.
+    moved: BTreeMap<Span, WorkerKey>,
+    locate_after: u64,
+    workers: Workers,
+    last_hedge: u64,
+    scout_after: u64,
+    passed: Reach,
+    since_passed: usize,
+    actions: Vec<Action>,
+    counts: Counts,
+    skipped_names: Vec<BatchName>,
+}
+
+/// One batch that was not handed over, or one that was before an earlier one.
+#[derive(Debug)]
+struct Entry {
+    wanted: Wanted,
+    state: State,
+    asks: Vec<Ask>,
+    /// The worker that knows of it.
+    told: Option<WorkerKey>,
+    /// Whether it was asked for before.
+    asked: bool,
+    /// Workers that could not make it.
+    faults: u32,
+    offered: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Ready(Outcome),
+    Done,
+}
+
+/// A request that was not answered.
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    request: u64,
+    worker: WorkerKey,
+    at: u64,
+}
+
+impl Pull {
+    /// Pulls the batches from `cursor` on.
+    pub fn new(settings: PullSettings, cursor: &Cursor) -> Result<Self> {
+        if settings.ready_batches == 0 {
+            return Err(Error::invalid_config("pull batches: `ready_batches` is 0"));
+        }
+        let sequence = Sequence::new(&settings, cursor)?;
+        Ok(Self {
+            order: ArrivalOrder::new(settings.window_batches),
+            sequence,
+            entries: VecDeque::new(),
+            first: 0,
+            epoch: cursor.epoch,
+            epoch_first: 0,
+            step: 0,
+            offered: 0,
+            requests: BTreeMap::new(),
+            next_request: 1,
+            routes: BTreeMap::new(),
+            locating: BTreeSet::new(),
+            moved: BTreeMap::new(),
+            locate_after: 0,
+            workers: Workers::new(settings.late_ms),
+            last_hedge: 0,
+            scout_after: 0,
+            passed: Reach::default(),
+            since_passed: 0,
+            actions: Vec::new(),
+            counts: Counts::default(),
+            skipped_names: Vec::new(),
+            settings,
+        })
+    }
+
+    /// A batch came. When it is kept, the shell holds it until [`Self::deliver`] names its number.
+    pub fn arrived(&mut self, now: u64, request: u64) -> Arrival {
+        self.settle(now, request, Outcome::Batch)
+    }
+
+    /// A worker has dropped the batch and does not make it again.
+    pub fn skipped(&mut self, now: u64, request: u64) {
+        self.settle(now, request, Outcome::Skipped);
+    }
+
+    /// A worker cannot make the batch. When another one might, it is asked first.
+    pub fn faulted(&mut self, now: u64, request: u64, transient: bool) -> Arrival {
+        let Some((number, ask)) = self.answered(now, request) else { return Arrival::Drop };
+        let elsewhere = transient && self.workers.other(now, &[ask.worker]).is_some();
+        let Some(entry) = self.entry_mut(number) else { return Arrival::Drop };
+        if !entry.asks.is_empty() {
+            return Arrival::Drop;
+        }
+        if elsewhere && entry.faults == 0 {
+            entry.faults += 1;
+            self.ask_elsewhere(now, number, &[ask.worker]);
+            return Arrival::Drop;
+        }
+        self.ready(number, Outcome::Fault);
+        Arrival::Keep(number)
+    }
+
+    /// The next batch, if it may be handed over now.
+    pub fn deliver(&mut self) -> Option<Delivery> {
+        let ready = self.entries.iter().filter(|entry| entry.state == State::Ready(Outcome::Batch)).count();
+        let number = self.epoch_first + self.order.next_row()?;
+        self.offered -= 1;
+        let entry = self.entry_mut(number)?;
+        let State::Ready(outcome) = std::mem::replace(&mut entry.state, State::Done) else { return None };
+        let (name, places) = (entry.wanted.name.clone(), std::mem::take(&mut entry.wanted.places));
+        if outcome == Outcome::Skipped {
+            self.counts.skipped += 1;
+            if self.skipped_names.len() < MAX_SKIPPED_NAMES {
+                self.skipped_names.push(name.clone());
+            }
+        }
+        let delivery = Delivery { number, epoch: self.epoch, step: self.step, name, places, outcome, ready };
+        self.step += 1;
+        self.since_passed += 1;
+        while self.entries.front().is_some_and(|entry| entry.state == State::Done) {
+            self.entries.pop_front();
+            self.first += 1;
+        }
+        self.fill();
+        Some(delivery)
+    }
+
+    /// Whether nothing more comes.
+    pub fn is_over(&self) -> bool {
+        self.entries.is_empty() && self.sequence.is_over()
+    }
+
+    /// How far this rank is.
+    pub fn reach(&self) -> Reach {
+        match self.entries.front() {
+            Some(entry) => {
+                // Rows that only fill a batch lie elsewhere in the plan.
+                let real = entry.wanted.name.runs.iter().find(|run| !run.padding);
+                let position = real.map_or(self.settings.epoch_samples, |run| run.first);
+                Reach { epoch: entry.wanted.epoch, position }
+            }
+            None => Reach { epoch: self.epoch + 1, position: 0 },
+        }
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Names of the batches that were left out, the first ten thousand.
+    pub fn skipped_names(&self) -> &[BatchName] {
+        &self.skipped_names
+    }
+
+    /// The batch that is needed next, and the workers that were asked for it.
+    pub fn waits_for(&self) -> Option<(&BatchName, Vec<WorkerKey>)> {
+        let entry = self.entries.front()?;
+        Some((&entry.wanted.name, entry.asks.iter().map(|ask| ask.worker).collect()))
+    }
+
+    /// What a request asked for, as long as its answer is wanted.
+    pub fn name_of(&self, request: u64) -> Option<&BatchName> {
+        let number = self.requests.get(&request)?;
+        let entry = self.entries.get(number.checked_sub(self.first)? as usize)?;
+        Some(&entry.wanted.name)
+    }
+
+    /// Workers that were asked and answer.
+    pub fn live_workers(&self) -> usize {
+        self.workers.attached()
+    }
+
+    fn settle(&mut self, now: u64, request: u64, outcome: Outcome) -> Arrival {
+        let Some((number, ask)) = self.answered(now, request) else { return Arrival::Drop };
+        let Some(entry) = self.entry_mut(number) else { return Arrival::Drop };
+        if entry.state != State::Open {
+            return Arrival::Drop;
+        }
+        if outcome == Outcome::Skipped && !entry.asks.is_empty() {
+            // The other one may still have it.
+            return Arrival::Drop;
+        }
+        let others = std::mem::take(&mut entry.asks);
+        let span = self.span_of(number);
+        for other in others {
+            self.requests.remove(&other.request);
+            self.workers.beaten(other.worker);
+            self.actions.push(Action::Forget { worker: other.worker, request: other.request });
+            // Neighbours are there too, by then: who answered first goes on with the span.
+            if let Some(span) = span
+                && self.routes.get(&span) == Some(&other.worker)
+            {
+                self.routes.insert(span, ask.worker);
+            }
+        }
+        self.ready(number, outcome);
+        Arrival::Keep(number)
+    }
+
+    /// Takes a request off the list of open ones.
+    fn answered(&mut self, now: u64, request: u64) -> Option<(u64, Ask)> {
+        let Some(number) = self.requests.remove(&request) else {
+            self.counts.dropped += 1;
+            return None;
+        };
+        let entry = self.entry_mut(number)?;
+        let place = entry.asks.iter().position(|ask| ask.request == request)?;
+        let ask = entry.asks.swap_remove(place);
+        self.workers.answered(now, ask.worker, ask.at);
+        Some((number, ask))
+    }
+
+    fn ready(&mut self, number: u64, outcome: Outcome) {
+        if let Some(entry) = self.entry_mut(number) {
+            entry.state = State::Ready(outcome);
+        }
+        self.offer(number);
+    }
+
+    /// Lets a batch be handed over, when it is of the epoch in hand. A shorter last batch waits for all others: a
+    /// cursor counts the places of full batches before it.
+    fn offer(&mut self, number: u64) {
+        let (epoch, first, epoch_first) = (self.epoch, self.first, self.epoch_first);
+        let Some(entry) = self.entry_mut(number) else { return };
+        let ready = matches!(entry.state, State::Ready(_)) && !entry.offered;
+        if ready && entry.wanted.epoch == epoch && (!entry.wanted.short || number == first) {
+            entry.offered = true;
+            self.offered += 1;
+            self.order.arrive(number - epoch_first);
+        }
+    }
+
+    /// Names as many batches as may be told ahead, and turns to the next epoch when this one was handed over.
+    fn fill(&mut self) {
+        let ahead = self.settings.plan_ahead.max(self.settings.ready_batches);
+        let mut open = self.entries.iter().filter(|entry| entry.state != State::Done).count();
+        while open < ahead
+            && let Some(wanted) = self.sequence.next()
+        {
+            self.entries.push_back(Entry {
+                wanted,
+                state: State::Open,
+                asks: Vec::new(),
+                told: None,
+                asked: false,
+                faults: 0,
+                offered: false,
+            });
+            open += 1;
+        }
+        let Some(front) = self.entries.front().map(|entry| entry.wanted.epoch) else { return };
+        if front == self.epoch {
+            return self.offer(self.first);
+        }
+        self.epoch = front;
+        self.epoch_first = self.first;
+        self.step = 0;
+        self.order = ArrivalOrder::new(self.settings.window_batches);
+        for number in self.first..self.first + self.entries.len() as u64 {
+            self.offer(number);
+        }
+    }
+
+    fn entry_mut(&mut self, number: u64) -> Option<&mut Entry> {
+        let index = number.checked_sub(self.first)?;
+        self.entries.get_mut(index as usize)
+    }
+
+    fn span_of(&self, number: u64) -> Option<Span> {
+        let Routing::Spans(positions) = self.settings.routing else { return None };
+        let entry = self.entries.get(number.checked_sub(self.first)? as usize)?;
+        Some(entry.wanted.name.span(positions))
+    }
+}
