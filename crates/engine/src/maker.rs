@@ -110,7 +110,10 @@ impl Make for Maker {
         let taken = self.session.take(wait);
         let (batch, complete_at) = match taken {
             Ok(None) => return Ok(None),
-            Ok(Some(taken)) => (Ok(taken.batch), taken.complete_at),
+            Ok(Some(taken)) => {
+                let missing = || Error::internal("a session left a batch out");
+                (taken.batch.ok_or_else(missing), taken.complete_at)
+            }
             Err(error) if self.session.is_stopped() => return Err(error),
             Err(error) => (Err(error), None),
         };

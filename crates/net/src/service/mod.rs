@@ -9,6 +9,7 @@
 mod accept;
 mod address;
 mod begin;
+mod client;
 mod codec;
 mod connect;
 mod frame;
@@ -22,8 +23,9 @@ pub mod worker;
 
 pub use accept::{Arriving, ListenOptions, Listener, ListenerCloser};
 pub use address::Address;
+pub use client::supplier;
 pub use codec::{Limits, Times};
 pub use connect::connect;
 pub use frame::Message;
 pub use link::{Closer, Receiving, Sending, Sent};
-pub use via::{DEFAULT_PORT, ViaConfig, ViaUrl, Visitation, late_named};
+pub use via::{DEFAULT_PORT, ViaConfig, ViaUrl, late_named};

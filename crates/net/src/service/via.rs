@@ -5,6 +5,7 @@
 
 use super::message::{Late, Packing};
 use crate::credentials::{Credentials, PeerTls, Token};
+use forebay_core::dispatcher::Visitation;
 use forebay_core::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -20,19 +21,6 @@ pub enum ViaUrl {
     Service(String),
 }
 
-/// What happens to batches that a lost worker had.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Visitation {
-    /// They are asked of another worker; each sample comes once.
-    #[default]
-    ExactlyOnce,
-    /// None is left out. A worker's batches are asked for again, and what comes twice is dropped: the same as exactly
-    /// once.
-    AtLeastOnce,
-    /// They are left out, and counted.
-    AtMostOnce,
-}
-
 /// Where batches are made, and what is said there.
 #[derive(Clone, Debug)]
 pub struct ViaConfig {
@@ -42,7 +30,8 @@ pub struct ViaConfig {
     pub job: Option<String>,
     /// What happens to batches that a slower job did not take before staging was full.
     pub late: Late,
-    /// What happens to batches that a lost worker had.
+    /// What happens to batches that a lost worker had: they are asked of another one, or left out and counted when at
+    /// most once is asked for. At least once is the same as exactly once, since what comes twice is dropped.
     pub visitation: Visitation,
     /// How batches are packed on the wire.
     pub compression: Packing,
@@ -116,12 +105,15 @@ impl ViaConfig {
         Some(Self { url: url?, job, late, visitation, compression, token, token_file, tls })
     }
 
-    /// How both sides show who they are. Reads the file of the token.
+    /// How both sides show who they are. Reads the file of the token, or `FOREBAY_TOKEN` when none is named.
     pub fn credentials(&self) -> Result<Credentials> {
         let token = match (&self.token, &self.token_file) {
             (Some(text), _) => Some(Token::new(text)?),
             (None, Some(file)) => Some(Token::from_file(file)?),
-            (None, None) => None,
+            (None, None) => {
+                let token = std::env::var("FOREBAY_TOKEN").ok().filter(|token| !token.is_empty());
+                token.map(|token| Token::new(&token)).transpose()?
+            }
         };
         Ok(Credentials { token, tls: self.tls.clone() })
     }

@@ -1,0 +1,80 @@
+//! The training process's side: batches that a process of this host or the workers of a service make.
+//!
+//! [`supplier`] turns the word after `via` into an `engine::Supplier`. What is asked of whom, and what is handed over
+//! next, `core::pull` decides. `shared` keeps the batches that came, `pulling` hands them over, `link` is the connection
+//! to one worker, `keeper` keeps time; `share` finds the process of this host, `service` the workers of a service. The
+//! loader's cursor alone says what was received, so everything here may be lost at any time and is asked for again.
+
+mod directory;
+mod job;
+mod keeper;
+mod link;
+mod pulling;
+mod service;
+mod share;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use super::message::{Late, Packing};
+use super::worker::share_socket;
+use super::{ViaConfig, ViaUrl};
+use forebay_core::Result;
+use forebay_core::dispatcher::Visitation;
+use forebay_engine::Supplier;
+use service::ServiceSupplier;
+use share::ShareSupplier;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Who makes the batches, from the setting `via`. Starts and connects nothing. `command` is the program, with its first
+/// arguments, that is told to `share` when `auto` finds nobody.
+pub fn supplier(via: &ViaConfig, command: Vec<OsString>) -> Result<Arc<dyn Supplier>> {
+    let how = How {
+        job: job::Naming::new(via.job.clone())?,
+        late: via.late,
+        packings: if via.compression == Packing::None { Vec::new() } else { vec![via.compression] },
+        skip_lost: via.visitation == Visitation::AtMostOnce,
+        late_ms: LATE_MS,
+        clock: Arc::new(RealClock(Instant::now())),
+    };
+    Ok(match &via.url {
+        ViaUrl::Auto => {
+            let start = [command, vec!["share".into()]].concat();
+            Arc::new(ShareSupplier::new(share_socket()?, Some(start), how))
+        }
+        ViaUrl::Unix(path) => Arc::new(ShareSupplier::new(path.clone(), None, how)),
+        ViaUrl::Service(address) => {
+            Arc::new(ServiceSupplier::new(address, via.credentials()?, via.visitation, how)?)
+        }
+    })
+}
+
+/// An answer is late when it takes three times as long as others, and not before this. Milliseconds.
+const LATE_MS: u64 = 1_000;
+
+/// What all suppliers are told.
+#[derive(Clone)]
+struct How {
+    job: job::Naming,
+    late: Late,
+    packings: Vec<Packing>,
+    skip_lost: bool,
+    late_ms: u64,
+    clock: Arc<dyn Clock>,
+}
+
+/// Milliseconds since some moment. What is decided by time is decided by this one.
+trait Clock: Send + Sync {
+    fn now(&self) -> u64;
+}
+
+struct RealClock(Instant);
+
+impl Clock for RealClock {
+    fn now(&self) -> u64 {
+        self.0.elapsed().as_millis() as u64
+    }
+}
