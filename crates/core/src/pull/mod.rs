@@ -240,7 +240,7 @@ impl Pull {
             return Err(Error::invalid_config("pull batches: `ready_batches` is 0"));
         }
         let sequence = Sequence::new(&settings, cursor)?;
-        Ok(Self {
+        let mut pull = Self {
             order: ArrivalOrder::new(settings.window_batches),
             sequence,
             entries: VecDeque::new(),
@@ -264,7 +264,9 @@ impl Pull {
             counts: Counts::default(),
             skipped_names: Vec::new(),
             settings,
-        })
+        };
+        pull.fill();
+        Ok(pull)
     }
 
     /// A batch came. When it is kept, the shell holds it until [`Self::deliver`] names its number.

@@ -8,7 +8,7 @@
 mod client;
 mod keeper;
 mod passing;
-mod place;
+pub(crate) mod place;
 mod serve;
 mod slabs;
 

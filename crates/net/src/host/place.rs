@@ -55,7 +55,7 @@ pub(crate) fn check_peer(socket: impl AsFd) -> Result<()> {
 }
 
 /// A file beside the socket: `x.sock` and `lock` give `x.sock.lock`.
-pub(super) fn beside(socket: &Path, ending: &str) -> PathBuf {
+pub(crate) fn beside(socket: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(socket);
     name.push(".");
     name.push(ending);
@@ -64,7 +64,7 @@ pub(super) fn beside(socket: &Path, ending: &str) -> PathBuf {
 
 /// Takes the lock of a file, which is made when it is missing; `None` when another process has it. It lasts as long
 /// as the file is open, so it ends with the process whatever happens.
-pub(super) fn try_lock(path: &Path) -> Result<Option<File>> {
+pub(crate) fn try_lock(path: &Path) -> Result<Option<File>> {
     let fail = |error: rustix::io::Errno| Error::io(format!("lock `{}`", path.display()), error.into());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;

@@ -9,6 +9,7 @@
 mod accept;
 mod address;
 mod begin;
+pub mod client;
 mod codec;
 mod connect;
 mod frame;
