@@ -53,6 +53,11 @@ impl Report {
         !self.json && io::stderr().is_terminal()
     }
 
+    /// Whether the result may be drawn over and over again.
+    pub(crate) fn draws(&self) -> bool {
+        !self.json && io::stdout().is_terminal()
+    }
+
     /// A line of the result for people.
     pub(crate) fn line(&self, text: impl Display) {
         if !self.json {

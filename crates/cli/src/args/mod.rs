@@ -6,6 +6,7 @@ mod cache;
 mod data;
 mod raw;
 mod resolved;
+mod service;
 mod stage;
 mod table;
 
@@ -18,6 +19,7 @@ pub(crate) use raw::{
     PackArgs, ReferenceArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
+pub(crate) use service::{AskArgs, DispatcherArgs, DrainArgs, TopArgs};
 pub(crate) use stage::{StageArgs, StageJob};
 #[cfg(feature = "cassandra")]
 pub(crate) use table::IngestPlan;
@@ -141,6 +143,34 @@ pub(crate) enum Command {
   forebay cache warm train.toml
   forebay cache clear /nvme/forebay --yes")]
     Cache(CacheArgs),
+
+    /// Run the dispatcher of a data service: it says which worker prepares what for whom.
+    ///
+    /// Prints its address and runs until it is interrupted. It sees no samples and no data's whereabouts. With `--state`
+    /// it may end at any moment and be started again: workers and clients wait for it and go on. Off this machine it
+    /// listens with certificates only.
+    #[command(after_help = "Examples:
+  forebay dispatcher --state /var/lib/forebay
+  forebay dispatcher --listen 0.0.0.0:7077 --state state/ --token-file token \\
+      --tls-cert cert.pem --tls-key key.pem --tls-ca ca.pem")]
+    Dispatcher(DispatcherArgs),
+
+    /// Show what a dispatcher knows: workers, feeds, jobs, leases and rates.
+    #[command(after_help = "Examples:
+  forebay status forebay://127.0.0.1:7077
+  forebay status 10.0.0.1:7077 --json --tls-cert cert.pem --tls-key key.pem --tls-ca ca.pem")]
+    Status(AskArgs),
+
+    /// Show what a dispatcher knows, again every second.
+    #[command(after_help = "Examples:
+  forebay top 127.0.0.1:7077
+  forebay top 127.0.0.1:7077 --once")]
+    Top(TopArgs),
+
+    /// Give a worker no more spans, so that it can be stopped without anybody waiting.
+    #[command(after_help = "Example:
+  forebay drain 127.0.0.1:7077 00c0ffee00c0ffee")]
+    Drain(DrainArgs),
 
     /// Measure and compare loaders; runs `python3 -m forebay.bench`.
     ///

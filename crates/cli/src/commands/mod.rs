@@ -9,6 +9,7 @@ mod cache_host;
 mod cache_warm;
 mod config;
 mod demo;
+mod dispatcher;
 mod index;
 mod info;
 #[cfg(feature = "cassandra")]
@@ -19,6 +20,7 @@ mod reference;
 mod show;
 mod split;
 mod stage;
+mod status;
 mod verify;
 
 use crate::args::{Command, ConfigCommand, Data};
@@ -75,6 +77,10 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
             ConfigCommand::Show(args) => config::show(&args, context),
         },
         Command::Cache(args) => cache::run(&args.command, context),
+        Command::Dispatcher(args) => dispatcher::run(&args, context),
+        Command::Status(args) => status::status(&args, context),
+        Command::Top(args) => status::top(&args, context),
+        Command::Drain(args) => status::drain(&args, context),
         Command::Bench(args) => bench::run(&args.passed),
         Command::Version => Ok(version(context)),
         Command::CacheHost(args) => cache_host::run(&args, context),

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 
+/// Entries that may wait for the disk; beyond, even those wait that need not.
+const MAX_BEHIND: u64 = 1 << 16;
+
 /// What is handed to the thread, in the order it was decided.
 #[derive(Debug)]
 enum Entry {
@@ -64,7 +67,8 @@ impl Commit {
         }
         let is_durable = events.iter().any(Event::is_durable);
         self.send(Entry::Events(events));
-        if is_durable {
+        let is_behind = self.sent.saturating_sub(self.written.borrow().entries) > MAX_BEHIND;
+        if is_durable || is_behind {
             self.awaited = self.sent;
         }
     }

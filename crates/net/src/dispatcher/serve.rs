@@ -68,6 +68,7 @@ pub struct Running {
     serving: Option<tokio::task::JoinHandle<Result<()>>>,
     promise: Option<Promise>,
     journal: Option<std::thread::JoinHandle<()>>,
+    machine: Arc<Machine>,
 }
 
 /// Starts a dispatcher on these threads.
@@ -113,12 +114,12 @@ pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Runni
     };
     let promise = commit.as_ref().map(Commit::promise);
     let machine = Dispatcher::new(state, options.settings, 0);
-    let machine = Arc::new(Machine { inner: Mutex::new((machine, commit)), started: Instant::now() });
+    let machine = Arc::new(Machine { inner: Mutex::new(Some((machine, commit))), started: Instant::now() });
     let control =
         Control { machine: machine.clone(), token: options.credentials.token.clone().map(Arc::new) };
     let (stop, stopped) = watch::channel(false);
     let pause = (options.settings.worker_timeout_ms / 10).clamp(20, 1000);
-    threads.handle().spawn(tick(machine, Duration::from_millis(pause), stopped.clone()));
+    threads.handle().spawn(tick(machine.clone(), Duration::from_millis(pause), stopped.clone()));
     let incoming = incoming(listener, places(options.connections));
     let serving = threads.handle().spawn(async move {
         let asked = ended(stopped.clone());
@@ -129,7 +130,7 @@ pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Runni
         };
         served.map_err(|error| Error::unavailable("serve the dispatcher").with_source(error))
     });
-    Ok(Running { address, threads, stop, serving: Some(serving), promise, journal })
+    Ok(Running { address, threads, stop, serving: Some(serving), promise, journal, machine })
 }
 
 impl Running {
@@ -160,9 +161,16 @@ impl Running {
         if let Some(serving) = self.serving.take() {
             let _ = serving.await;
         }
+        self.machine.close();
         if let Some(journal) = self.journal.take() {
             let _ = self.threads.handle().spawn_blocking(move || journal.join()).await;
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.machine.close();
     }
 }
 
@@ -173,7 +181,8 @@ async fn ended(mut stopped: watch::Receiver<bool>) {
 
 #[derive(Debug)]
 struct Machine {
-    inner: Mutex<(Dispatcher, Option<Commit>)>,
+    /// None when it was stopped: a connection that outlives that must not keep the journal open.
+    inner: Mutex<Option<(Dispatcher, Option<Commit>)>>,
     started: Instant,
 }
 
@@ -187,10 +196,16 @@ impl Machine {
         outcome
     }
 
+    fn close(&self) {
+        drop(lock(&self.inner).take());
+    }
+
     fn decide(&self, command: Command) -> (Result<Reply>, Option<Promise>) {
         let now = self.started.elapsed().as_millis() as u64;
         let mut inner = lock(&self.inner);
-        let (machine, commit) = &mut *inner;
+        let Some((machine, commit)) = &mut *inner else {
+            return (Err(Error::unavailable("ask the dispatcher: it was stopped")), None);
+        };
         let outcome = machine.apply(now, command);
         let Some(commit) = commit else { return (outcome.map(|(reply, _)| reply), None) };
         let reply = outcome.map(|(reply, events)| {

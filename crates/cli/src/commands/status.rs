@@ -1,0 +1,189 @@
+//! `forebay status`, `forebay top` and `forebay drain`: what a dispatcher knows, and a word to it.
+
+use super::{Context, Done, count, counted, size};
+use crate::args::{AskArgs, DrainArgs, TopArgs};
+use forebay_core::dispatcher::{Command, JobView, Reply, View, WorkerId, WorkerView};
+use forebay_core::{Error, Result};
+use forebay_net::Threads;
+use forebay_net::dispatcher::{Control, ControlOptions};
+use serde_json::json;
+use std::time::Duration;
+
+/// How often `top` draws.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// Consumers of one job that are listed; the rest is counted.
+const CONSUMERS: usize = 16;
+
+/// Puts the cursor at the top and clears what is below.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+pub(super) fn status(args: &AskArgs, context: &Context) -> Result<Done> {
+    let asked = Asked::new(args)?;
+    let view = asked.view()?;
+    for line in lines(&view) {
+        context.report.line(line);
+    }
+    object(&view)
+}
+
+pub(super) fn top(args: &TopArgs, context: &Context) -> Result<Done> {
+    let asked = Asked::new(&args.ask)?;
+    loop {
+        let view = asked.view()?;
+        if args.once || !context.report.draws() {
+            for line in lines(&view) {
+                context.report.line(line);
+            }
+            return object(&view);
+        }
+        context.report.line(format_args!("{CLEAR}{}", lines(&view).join("\n")));
+        context.interrupt.sleep(REDRAW)?;
+    }
+}
+
+pub(super) fn drain(args: &DrainArgs, context: &Context) -> Result<Done> {
+    let worker: WorkerId = args.worker.parse()?;
+    Asked::new(&args.ask)?.call(&Command::DrainWorker { worker })?;
+    context
+        .report
+        .line(format_args!("worker {worker} gets no more spans; it may be stopped when it has none left"));
+    Ok(Done::with(json!({ "worker": worker, "draining": true })))
+}
+
+struct Asked {
+    control: Control,
+    wait: Duration,
+}
+
+impl Asked {
+    fn new(args: &AskArgs) -> Result<Self> {
+        let wait = Duration::try_from_secs_f64(args.wait)
+            .map_err(|error| Error::invalid_config("read `--wait`: it is no time").with_source(error))?;
+        let options = ControlOptions { address: args.url.clone(), credentials: args.credentials.resolve()? };
+        Ok(Self { control: Control::new(&options, Threads::shared()?)?, wait })
+    }
+
+    fn call(&self, command: &Command) -> Result<Reply> {
+        self.control.call(command, self.wait)
+    }
+
+    fn view(&self) -> Result<View> {
+        match self.call(&Command::View)? {
+            Reply::View(view) => Ok(*view),
+            _ => Err(Error::internal("the dispatcher answered something else")),
+        }
+    }
+}
+
+fn object(view: &View) -> Result<Done> {
+    let object = serde_json::to_value(view);
+    object.map(Done::with).map_err(|error| Error::internal("write the view as JSON").with_source(error))
+}
+
+/// The view for people.
+fn lines(view: &View) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{}, {}, {}, {}",
+        counted(view.workers.len() as u64, "worker"),
+        counted(view.feeds.len() as u64, "feed"),
+        counted(view.jobs.len() as u64, "job"),
+        counted(view.leases, "lease"),
+    )];
+    if !view.workers.is_empty() {
+        let head = ["WORKER", "ADDRESS", "LEASES", "QUEUED", "STAGED", "BATCHES/S", "BYTES/S", "HEARD", ""];
+        lines.push(String::new());
+        lines.extend(table(&head, view.workers.iter().map(worker_row)));
+    }
+    for job in &view.jobs {
+        lines.push(String::new());
+        lines.push(job_line(job));
+        let head = [
+            "RANK",
+            "EPOCH",
+            "POSITION",
+            "STEP",
+            "TAKEN",
+            "SAMPLES/S",
+            "WAITED",
+            "SKIPPED",
+            "REMADE",
+            "HEARD",
+        ];
+        let rows = job.consumers.iter().take(CONSUMERS).map(|consumer| {
+            let progress = &consumer.progress;
+            vec![
+                consumer.rank.to_string(),
+                progress.reached.epoch.to_string(),
+                count(progress.reached.position),
+                count(progress.step),
+                count(progress.taken),
+                format!("{:.1}", consumer.samples_per_second),
+                super::seconds(progress.waits_ms as f64 / 1000.0),
+                count(progress.skipped),
+                count(progress.remade),
+                ago(consumer.silent_ms),
+            ]
+        });
+        lines.extend(table(&head, rows));
+        if job.consumers.len() > CONSUMERS {
+            lines.push(format!("  and {} more", count((job.consumers.len() - CONSUMERS) as u64)));
+        }
+    }
+    lines
+}
+
+fn worker_row(worker: &WorkerView) -> Vec<String> {
+    let state = match (worker.draining, worker.suspected) {
+        (true, _) => "draining",
+        (false, true) => "not reached by a client",
+        (false, false) => "",
+    };
+    vec![
+        worker.worker.to_string(),
+        worker.address.clone(),
+        count(worker.leases),
+        count(worker.load.queued_batches),
+        size(worker.load.staged_bytes),
+        format!("{:.1}", worker.batches_per_second),
+        size(worker.bytes_per_second as u64),
+        ago(worker.silent_ms),
+        state.to_owned(),
+    ]
+}
+
+fn job_line(job: &JobView) -> String {
+    let terms = &job.terms;
+    let line = format!(
+        "job {}: {} of {}, {:.1} samples/s, {}",
+        job.job,
+        count(job.consumers.len() as u64),
+        counted(terms.world_size, "rank"),
+        job.samples_per_second,
+        terms.label
+    );
+    let Some(taking) = &job.taking else { return line };
+    let (epoch, done, in_hand) = (taking.epoch, count(taking.done), count(taking.in_hand));
+    let dropped =
+        if taking.dropped > 0 { format!(", {} dropped", count(taking.dropped)) } else { String::new() };
+    format!("{line}, epoch {epoch}: {done} spans done, {in_hand} in hand{dropped}")
+}
+
+fn ago(milliseconds: u64) -> String {
+    format!("{} ago", super::seconds(milliseconds as f64 / 1000.0))
+}
+
+/// Rows in columns as wide as their widest cell.
+fn table<const N: usize>(head: &[&str; N], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
+    let rows: Vec<Vec<String>> =
+        std::iter::once(head.iter().map(ToString::to_string).collect()).chain(rows).collect();
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
