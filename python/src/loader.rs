@@ -15,11 +15,14 @@ use forebay_core::portion::{Consumer, LastBatch, Portion};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
 use forebay_engine::cache::{CacheAt, CacheConfig};
+use forebay_engine::feed::FeedSpec;
 use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
+use forebay_net::service::{ViaConfig, supplier};
 use forebay_net::{Surroundings, cache_settings};
 use forebay_store::RetryOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -67,7 +70,7 @@ impl Loader {
     /// Checks everything that can be checked before the first sample. Starts nothing.
     #[new]
     #[pyo3(signature = (dataset, recipe, *, batch_size, rank, world_size, last_batch, shuffle, block_bytes,
-        group_blocks, sharding, parts, size_classes, size_field, seed, threads, prefetch_batches, memory_bytes, cache, host_command, window, on_error, max_errors, timeout, inflight,
+        group_blocks, sharding, parts, size_classes, size_field, seed, threads, prefetch_batches, memory_bytes, cache, via, command, window, on_error, max_errors, timeout, inflight,
         request_bytes, slow_start, hedge, request_tries, request_timeout, request_deadline, local_ranks, epochs,
         thread_init))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python, every one of them given")]
@@ -91,7 +94,8 @@ impl Loader {
         prefetch_batches: Option<usize>,
         memory_bytes: Option<u64>,
         cache: Option<&str>,
-        host_command: Vec<String>,
+        via: Option<&str>,
+        command: Vec<String>,
         window: Option<u64>,
         on_error: &str,
         max_errors: Option<Limit>,
@@ -154,20 +158,33 @@ impl Loader {
                 ..defaults
             };
             let recipe = Recipe::from_json(recipe)?;
-            let cache = cache.map(read_cache).transpose()?;
+            let cache = cache.map(|text| read_json("cache", text)).transpose()?;
+            let settings = cache.as_ref().map(CacheConfig::from_json).transpose()?;
             // Said now rather than with the first batch.
-            if let Some(CacheAt::Cut(name)) = cache.as_ref().map(|cache| &cache.at) {
+            if let Some(CacheAt::Cut(name)) = settings.as_ref().map(|cache| &cache.at) {
                 recipe.cut_at(name)?;
             }
+            let command: Vec<OsString> = command.iter().map(Into::into).collect();
+            let elsewhere = match via {
+                Some(via) => {
+                    let via = ViaConfig::from_json(&read_json("via", via)?)?;
+                    let mut feed = FeedSpec::new(dataset, &recipe, &config)?;
+                    // Who makes the batches keeps the payloads.
+                    feed.cache = cache;
+                    Some((supplier(&via, command.clone())?, feed))
+                }
+                None => None,
+            };
             let loader =
                 engine::Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &recipe, config)?;
-            Ok(match cache {
-                Some(cache) => {
-                    let command = host_command.iter().map(Into::into).collect();
+            Ok(match (elsewhere, settings) {
+                (Some((supplier, feed)), _) => loader.with_supplier(supplier, feed),
+                (None, Some(cache)) => {
+                    let command = [command, vec!["cache-host".into()]].concat();
                     let surroundings = Surroundings { local_ranks, command };
                     loader.with_cache(cache_settings(cache, surroundings)?)
                 }
-                None => loader,
+                (None, None) => loader,
             })
         };
         let loader = py.detach(built).map_err(|error| raise(py, &error))?;
@@ -265,7 +282,7 @@ impl Loader {
 
     /// Changes how much the cache may hold: the setting as JSON, of which only sizes count.
     fn resize_cache(&self, py: Python<'_>, cache: &str) -> PyResult<()> {
-        self.with(py, |loader| loader.resize_cache(read_cache(cache)?.capacity()))
+        self.with(py, |loader| loader.resize_cache(CacheConfig::from_json(&read_json("cache", cache)?)?.capacity()))
     }
 
     /// Stops all threads and gives memory back. The cursor stays.
@@ -388,10 +405,10 @@ fn thread_init_calling(function: Py<PyAny>, raised: &Raised) -> ThreadInit {
     })
 }
 
-fn read_cache(text: &str) -> Result<CacheConfig> {
-    let value = serde_json::from_str(text)
-        .map_err(|cause| Error::invalid_config("read `cache`: it is not JSON").with_source(cause))?;
-    CacheConfig::from_json(&value)
+/// A setting that Python hands over as JSON.
+fn read_json(name: &str, text: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text)
+        .map_err(|cause| Error::invalid_config(format!("read `{name}`: it is not JSON")).with_source(cause))
 }
 
 fn to_json(cursor: &Cursor) -> Result<String> {

@@ -146,7 +146,19 @@ def _cache(value: Any) -> str:
         raise ValueError(f"is {value!r}: {problem}") from None
 
 
-def _read_cache(text: str) -> Any:
+def _via(value: Any) -> str:
+    """The setting as JSON, for the engine, which checks it."""
+    if not isinstance(value, str | Mapping):
+        raise TypeError(
+            f"is {value!r}: give 'auto', 'unix:///path' or 'forebay://host:port', or a dict with `url` and more"
+        )
+    try:
+        return json.dumps(dict(value) if isinstance(value, Mapping) else value, default=os.fspath)
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"is {value!r}: {problem}") from None
+
+
+def _read_json(text: str) -> Any:
     if not text.startswith("{"):
         return text
     try:
@@ -249,7 +261,8 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "prefetch_batches": Argument(None, _COUNT, _read_number),
     "prefetch_factor": Argument(None, _COUNT, _read_number),
     "memory": Argument(None, _SIZE),
-    "cache": Argument(None, _or_none(_cache), _read_cache),
+    "cache": Argument(None, _or_none(_cache), _read_json),
+    "via": Argument(None, _or_none(_via), _read_json),
     "inflight": Argument(None, _COUNT, _read_number),
     "request_bytes": Argument(None, _SIZE),
     "request_tries": Argument(None, _or_auto(_whole(1, 1000)), _read_number),

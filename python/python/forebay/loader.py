@@ -77,6 +77,11 @@ class Loader:
         or `{"memory": "64GiB", "disk": "/nvme/forebay:500GiB"}`. Nothing is evicted: what is kept is chosen by seed,
         and every epoch from the second on hits exactly that. `"at"` says what memory keeps of a sample: `"bytes"`
         (the default), decoded pixels (`"decode"`), what an op made of them, or what is measured to be best (`"auto"`).
+    via: where batches are made. `None` is this process. `"auto"` is one process of this host that all its jobs and ranks
+        share (`"unix:///path"` names its socket); `"forebay://host:port"` is a service with workers on other machines. A
+        dict says more: `{"url": ..., "job": ..., "late": "remake"|"wait"|"spill"|"skip", "visitation": "exactly_once"|
+        "at_least_once"|"at_most_once", "compression": "none"|"lz4"|"zstd"|"auto", "token_file": ..., "tls_ca": ...,
+        "tls_cert": ..., "tls_key": ...}`. Batches, order and state are the same whatever it is.
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.
@@ -124,6 +129,7 @@ class Loader:
         prefetch_factor: int | Unset | None = UNSET,
         memory: int | str | Unset | None = UNSET,
         cache: int | str | Mapping[str, Any] | Unset | None = UNSET,
+        via: str | Mapping[str, Any] | Unset | None = UNSET,
         inflight: int | Literal["auto"] | Unset | None = UNSET,
         request_bytes: int | str | Unset | None = UNSET,
         request_tries: int | Literal["auto"] | Unset | None = UNSET,
@@ -334,7 +340,14 @@ class Loader:
 
     def show(self, epoch: int, batch: int) -> Batch:
         """Makes one batch of this rank again, in plan order, without touching this loader's place."""
-        settings = {**self._settings, "window": None, "epochs": epoch + 1, "prefetch_batches": 1}
+        settings = {
+            **self._settings,
+            "window": None,
+            "epochs": epoch + 1,
+            "prefetch_batches": 1,
+            "via": None,
+            "cache": None,
+        }
         native = _native.Loader(self._data.native, self._recipe.to_json(), **settings)
         output = output_named(self._output_name, pin_memory=self._pin_memory)
         try:
@@ -486,7 +499,8 @@ def _settings(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "inflight": config["inflight"],
         "request_bytes": config["request_bytes"],
         "cache": config["cache"],
-        "host_command": [sys.executable, "-m", "forebay", "cache-host"],
+        "via": config["via"],
+        "command": [sys.executable, "-m", "forebay"],
         "slow_start": config["slow_start"],
         "hedge": config["hedge"],
         "request_tries": config["request_tries"],

@@ -7,6 +7,7 @@ use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_engine::cache::CacheConfig;
 use forebay_engine::source::Dataset;
+use forebay_net::service::ViaConfig;
 use forebay_engine::{DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError};
 use forebay_store::RetryOptions;
 use serde_json::{Map, Value, json};
@@ -44,6 +45,7 @@ pub(crate) struct LoaderSettings {
     order: Order,
     block: BlockShuffle,
     cache: Option<CacheConfig>,
+    via: Option<ViaConfig>,
     given: BTreeSet<String>,
 }
 
@@ -89,6 +91,9 @@ impl LoaderSettings {
         let memory_bytes = table.take_or("auto", "memory", bytes);
         let cache = table.take_or("none", "cache", |value| {
             CacheConfig::from_json(value).map_err(|error| error.message().to_owned())
+        });
+        let via = table.take_or("none", "via", |value| {
+            ViaConfig::from_json(value).map_err(|error| error.message().to_owned())
         });
         let in_flight = table.take_or("auto", "inflight", whole(1, 65_536)).map(|n| n as usize);
         let request_bytes = table.take_or("auto", "request_bytes", bytes);
@@ -146,7 +151,7 @@ impl LoaderSettings {
         {
             faults.extend(error.message().lines().map(|fault| format!("loader: {fault}")));
         }
-        Self { config, order, block, cache, given }
+        Self { config, order, block, cache, via, given }
     }
 
     /// What the engine is told for this dataset.
@@ -207,6 +212,7 @@ impl LoaderSettings {
             named("prefetch_batches", auto(config.prefetch_batches.map(Value::from))),
             named("memory", auto(config.memory_bytes.map(Value::from))),
             named("cache", self.cache.as_ref().map_or(json!("none"), CacheConfig::to_json)),
+            named("via", self.via.as_ref().map_or(json!("none"), ViaConfig::to_json)),
             named("inflight", auto(config.requests_in_flight.map(Value::from))),
             named("request_bytes", auto(config.request_bytes.map(Value::from))),
             named("request_tries", json!(config.retry.tries)),

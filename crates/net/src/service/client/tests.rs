@@ -326,6 +326,19 @@ impl Started {
         taken.filter_map(|taken| taken.batch).map(|batch| (batch.epoch, batch.step, batch.ids[0].0)).collect()
     }
 
+    /// As [`Self::firsts`], with a clock that goes on: an answer of the directory may name who was killed meanwhile,
+    /// and it is asked again after a pause.
+    fn firsts_in_time(&self, count: usize) -> Vec<(u64, u64, u64)> {
+        std::thread::scope(|scope| {
+            let firsts = scope.spawn(|| self.firsts(count));
+            while !firsts.is_finished() {
+                self.advance(50);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            firsts.join().unwrap()
+        })
+    }
+
     fn advance(&self, milliseconds: u64) {
         self.clock.0.fetch_add(milliseconds, Ordering::SeqCst);
     }
@@ -388,9 +401,9 @@ fn p056_what_a_killed_worker_had_comes_from_the_other_one() {
     assert_eq!(started.firsts(10), whole()[..10]);
     fakes.worker("a", |worker| worker.held = true);
     fakes.kill("a");
-    assert_eq!(started.firsts(whole().len() - 10), whole()[10..]);
+    assert_eq!(started.firsts_in_time(whole().len() - 10), whole()[10..]);
     fakes.change(|world| {
-        assert!(world.located.iter().any(|(_, avoid, lost)| *lost == Some(0) && avoid == &[0]));
+        assert!(world.located.iter().any(|(_, avoid, lost)| *lost == Some(0) && avoid.contains(&0)));
     });
     assert_eq!(started.meter.skipped_batches.get(), 0);
 }
