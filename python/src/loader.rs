@@ -282,7 +282,9 @@ impl Loader {
 
     /// Changes how much the cache may hold: the setting as JSON, of which only sizes count.
     fn resize_cache(&self, py: Python<'_>, cache: &str) -> PyResult<()> {
-        self.with(py, |loader| loader.resize_cache(CacheConfig::from_json(&read_json("cache", cache)?)?.capacity()))
+        self.with(py, |loader| {
+            loader.resize_cache(CacheConfig::from_json(&read_json("cache", cache)?)?.capacity())
+        })
     }
 
     /// Stops all threads and gives memory back. The cursor stays.

@@ -81,7 +81,7 @@ def worker(url: str, **options: str) -> Process:
 def service(folder: Path, workers: int = 2, **options: str) -> Iterator[tuple[str, Process, list[Process]]]:
     """A dispatcher and workers: the URL, the dispatcher and the workers."""
     head = dispatcher(folder / "state", **options)
-    url = f"forebay://{head.said['address']}"
+    url = str(head.said["url"])
     hands: list[Process] = []
     try:
         hands.extend(worker(url) for _ in range(workers))

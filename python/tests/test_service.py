@@ -38,7 +38,7 @@ def share(tmp_path: Path) -> Iterator[served.Process]:
 
 
 def _url(process: served.Process) -> str:
-    return f"unix://{process.said['socket']}"
+    return str(process.said["url"])
 
 
 # One host.
@@ -236,7 +236,7 @@ def test_p056_a_worker_that_is_killed_takes_no_sample_with_it(tmp_path: Path, vi
 def test_p057_a_dispatcher_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
     data = fb.synthetic(4000, bytes=50, shards=4)
     head = served.dispatcher(tmp_path / "state")
-    port = int(head.said["address"].rsplit(":", 1)[1])
+    port = int(head.said["url"].rsplit(":", 1)[1])
     url = f"forebay://127.0.0.1:{port}"
     workers = [served.worker(url) for _ in range(2)]
     try:
@@ -346,7 +346,7 @@ def test_a_wrong_token_is_refused(tmp_path: Path) -> None:
     token.write_text("the token of this service\n")
     other.write_text("the token of another one\n")
     head = served.dispatcher(tmp_path / "state", token_file=str(token))
-    url = f"forebay://{head.said['address']}"
+    url = str(head.said["url"])
     with head, served.worker(url, token_file=str(token)):
         data = fb.synthetic(100, bytes=20)
         good = {"url": url, "token_file": str(token)}

@@ -17,11 +17,13 @@ mod ingest;
 mod kept;
 mod pack;
 mod reference;
+mod share;
 mod show;
 mod split;
 mod stage;
 mod status;
 mod verify;
+mod worker;
 
 use crate::args::{Command, ConfigCommand, Data};
 use crate::interrupt::Interrupt;
@@ -81,6 +83,8 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Status(args) => status::status(&args, context),
         Command::Top(args) => status::top(&args, context),
         Command::Drain(args) => status::drain(&args, context),
+        Command::Share(args) => share::run(&args, context),
+        Command::Worker(args) => worker::run(&args, context),
         Command::Bench(args) => bench::run(&args.passed),
         Command::Version => Ok(version(context)),
         Command::CacheHost(args) => cache_host::run(&args, context),
