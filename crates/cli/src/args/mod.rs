@@ -8,6 +8,7 @@ mod raw;
 mod resolved;
 mod stage;
 mod table;
+mod worker;
 
 pub(crate) use cache::{
     CacheArgs, CacheClearArgs, CacheCommand, CacheShowArgs, CacheVerifyArgs, CacheWarmArgs,
@@ -22,6 +23,7 @@ pub(crate) use stage::{StageArgs, StageJob};
 #[cfg(feature = "cassandra")]
 pub(crate) use table::IngestPlan;
 pub(crate) use table::{IngestArgs, SplitArgs, SplitPlan};
+pub(crate) use worker::{ShareArgs, WorkerArgs};
 
 use crate::report::ColorChoice;
 use clap::{Parser, Subcommand};
@@ -141,6 +143,27 @@ pub(crate) enum Command {
   forebay cache warm train.toml
   forebay cache clear /nvme/forebay --yes")]
     Cache(CacheArgs),
+
+    /// Prepare batches once for all jobs of this host.
+    ///
+    /// Jobs whose loaders say `via="auto"`, or the address that is printed, and that read the same dataset with the same
+    /// recipe and seed, get one preparation, handed over as shared memory. Loaders with `via="auto"` start it when it is
+    /// missing; running it by hand is for other limits. Runs until it is interrupted.
+    #[command(after_help = "Examples:
+  forebay share
+  forebay share --staging 8GiB --late wait
+  forebay share --late spill --spill /nvme/spill --threads 12")]
+    Share(ShareArgs),
+
+    /// Prepare batches for jobs anywhere, as a dispatcher says.
+    ///
+    /// Prints its address and runs until it is interrupted. SIGTERM lets it answer what it was asked for and leave; a second
+    /// one ends it at once. It may end at any moment: its batches are made by others.
+    #[command(after_help = "Examples:
+  forebay worker --dispatcher forebay://127.0.0.1:7077
+  forebay worker --dispatcher forebay://data-0:7077 --listen 0.0.0.0:7078 --advertise node-3:7078 \\
+      --token-file token --tls-ca ca.pem --tls-cert worker.pem --tls-key worker.key")]
+    Worker(WorkerArgs),
 
     /// Measure and compare loaders; runs `python3 -m forebay.bench`.
     ///

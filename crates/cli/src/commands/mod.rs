@@ -16,10 +16,12 @@ mod ingest;
 mod kept;
 mod pack;
 mod reference;
+mod share;
 mod show;
 mod split;
 mod stage;
 mod verify;
+mod worker;
 
 use crate::args::{Command, ConfigCommand, Data};
 use crate::interrupt::Interrupt;
@@ -75,6 +77,8 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
             ConfigCommand::Show(args) => config::show(&args, context),
         },
         Command::Cache(args) => cache::run(&args.command, context),
+        Command::Share(args) => share::run(&args, context),
+        Command::Worker(args) => worker::run(&args, context),
         Command::Bench(args) => bench::run(&args.passed),
         Command::Version => Ok(version(context)),
         Command::CacheHost(args) => cache_host::run(&args, context),

@@ -9,7 +9,7 @@ use crate::server::lock;
 use crate::service::message::{Attach, Packing, ToClient, ToWorker, WireError};
 use crate::service::{Arriving, Closer, Receiving, Sending};
 use forebay_core::staging::{Command, ConsumerId, Name};
-use forebay_core::{Error, Result};
+use forebay_core::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,11 +26,25 @@ const JOB_BYTES: usize = 256;
 /// What is sent to a client.
 #[derive(Clone)]
 pub(super) enum Answer {
-    Batch { request: u64, name: Name, batch: Arc<Prepared> },
-    Fault { request: u64, fault: WireError },
-    Skipped { request: u64 },
+    Batch {
+        request: u64,
+        name: Name,
+        batch: Arc<Prepared>,
+    },
+    Fault {
+        request: u64,
+        fault: WireError,
+    },
+    Skipped {
+        request: u64,
+    },
     Refused(WireError),
-    Attached { epoch_samples: u64, batch_bytes: u64 },
+    /// To somebody who comes while it drains: nothing follows.
+    Leaving,
+    Attached {
+        epoch_samples: u64,
+        batch_bytes: u64,
+    },
     NeedSpec,
     Draining,
 }
@@ -160,7 +174,9 @@ impl Connection<'_> {
             {
                 tracing::debug!(peer = receiving.peer(), error = %error.report(), "a client was closed");
                 // The last word; the writer closes the connection after it.
-                connection.queue.put(Answer::Refused(WireError::from(&error)));
+                let leaves = worker.is_draining() && error.kind() == ErrorKind::Unavailable;
+                let refused = || Answer::Refused(WireError::from(&error));
+                connection.queue.put(if leaves { Answer::Leaving } else { refused() });
             } else {
                 closer.close();
             }
@@ -293,9 +309,12 @@ fn write(
             }
             Answer::Fault { request, fault } => ToClient::Fault { request, fault },
             Answer::Skipped { request } => ToClient::Skipped { request },
-            Answer::Refused(fault) => {
+            last @ (Answer::Refused(_) | Answer::Leaving) => {
                 if !lost {
-                    let _ = sending.send(&ToClient::Refused { fault });
+                    let _ = sending.send(&match last {
+                        Answer::Refused(fault) => ToClient::Refused { fault },
+                        _ => ToClient::Draining,
+                    });
                 }
                 // Nothing follows it; what is still in the queue is let go of.
                 lost = true;

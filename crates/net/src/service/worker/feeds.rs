@@ -16,14 +16,25 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A place for a feed: locked while it is being opened, so that it is opened once.
-type Slot = Arc<Mutex<Option<Arc<Feed>>>>;
+/// A place for a feed.
+#[derive(Default)]
+struct Slot {
+    /// Held while the feed is being opened, so that it is opened once.
+    opening: Mutex<()>,
+    feed: Mutex<Option<Arc<Feed>>>,
+}
+
+impl Slot {
+    fn open_feed(&self) -> Option<Arc<Feed>> {
+        lock(&self.feed).clone().filter(|feed| !feed.is_closed())
+    }
+}
 
 /// The feeds of a worker.
 pub(super) struct Feeds {
     makers: Arc<dyn Makers>,
     options: WorkerOptions,
-    slots: Mutex<BTreeMap<FeedId, Slot>>,
+    slots: Mutex<BTreeMap<FeedId, Arc<Slot>>>,
 }
 
 impl Feeds {
@@ -33,39 +44,50 @@ impl Feeds {
 
     /// The feed that somebody wants to read; `None` when it is not open and its spec was not sent.
     pub(super) fn find(&self, attach: &Attach) -> Result<Option<Arc<Feed>>> {
-        let slot = {
-            let mut slots = lock(&self.slots);
-            if !slots.contains_key(&attach.feed) {
-                if attach.spec.is_empty() {
-                    return Ok(None);
-                }
-                if slots.len() >= self.options.max_feeds {
-                    let why =
-                        format!("read feed {}: {} feeds are open, no more may be", attach.feed, slots.len());
-                    return Err(Error::exhausted(why)
-                        .with_hint("wait until other jobs are done, or start more workers"));
-                }
+        loop {
+            let Some(slot) = self.slot(attach)? else { return Ok(None) };
+            let opening = lock(&slot.opening);
+            if !self.has(attach.feed, &slot) {
+                // It was closed and taken out meanwhile.
+                continue;
             }
-            Arc::clone(slots.entry(attach.feed).or_default())
-        };
-        let mut place = lock(&slot);
-        if let Some(feed) = place.as_ref().filter(|feed| !feed.is_closed()) {
-            return Ok(Some(Arc::clone(feed)));
+            if let Some(feed) = slot.open_feed() {
+                return Ok(Some(feed));
+            }
+            if attach.spec.is_empty() {
+                return Ok(None);
+            }
+            let opened = self.open(attach);
+            *lock(&slot.feed) = opened.as_ref().ok().cloned();
+            if opened.is_err() {
+                lock(&self.slots).remove(&attach.feed);
+            }
+            drop(opening);
+            self.share_room();
+            return opened.map(Some);
+        }
+    }
+
+    /// The place of a feed; `None` when there is none and no spec to open it with.
+    fn slot(&self, attach: &Attach) -> Result<Option<Arc<Slot>>> {
+        let mut slots = lock(&self.slots);
+        if let Some(slot) = slots.get(&attach.feed) {
+            return Ok(Some(Arc::clone(slot)));
         }
         if attach.spec.is_empty() {
             return Ok(None);
         }
-        let opened = self.open(attach);
-        match &opened {
-            Ok(feed) => *place = Some(Arc::clone(feed)),
-            Err(_) => *place = None,
+        if slots.len() >= self.options.max_feeds {
+            let why = format!("read feed {}: {} feeds are open, no more may be", attach.feed, slots.len());
+            return Err(
+                Error::exhausted(why).with_hint("wait until other jobs are done, or start more workers")
+            );
         }
-        drop(place);
-        if opened.is_err() {
-            self.forget(attach.feed, &slot);
-        }
-        self.share_room();
-        opened.map(Some)
+        Ok(Some(Arc::clone(slots.entry(attach.feed).or_default())))
+    }
+
+    fn has(&self, id: FeedId, slot: &Arc<Slot>) -> bool {
+        lock(&self.slots).get(&id).is_some_and(|found| Arc::ptr_eq(found, slot))
     }
 
     fn open(&self, attach: &Attach) -> Result<Arc<Feed>> {
@@ -102,19 +124,10 @@ impl Feeds {
         })
     }
 
-    /// Takes out a slot in which nothing is, if it still is that one.
-    fn forget(&self, id: FeedId, slot: &Slot) {
-        let mut slots = lock(&self.slots);
-        if slots.get(&id).is_some_and(|found| Arc::ptr_eq(found, slot)) {
-            slots.remove(&id);
-        }
-    }
-
     /// All feeds that are open now.
     pub(super) fn open_now(&self) -> Vec<Arc<Feed>> {
-        let slots: Vec<Slot> = lock(&self.slots).values().cloned().collect();
-        // One that is being opened has nothing to show yet, and must not be waited for.
-        slots.iter().filter_map(|slot| slot.try_lock().ok()?.clone()).collect()
+        let slots: Vec<Arc<Slot>> = lock(&self.slots).values().cloned().collect();
+        slots.iter().filter_map(|slot| lock(&slot.feed).clone()).collect()
     }
 
     /// All feeds have an equal part of the room.
@@ -137,11 +150,13 @@ impl Feeds {
         }
         for feed in unread {
             let slot = lock(&self.slots).get(&feed.id).cloned();
-            if let Some(slot) = slot {
-                let is_it = lock(&slot).as_ref().is_some_and(|found| Arc::ptr_eq(found, &feed));
-                if is_it {
-                    self.forget(feed.id, &slot);
-                }
+            // Whoever opens it anew needs its place, and puts another feed into it.
+            if let Some(slot) = slot
+                && let Ok(_nobody_opens) = slot.opening.try_lock()
+                && lock(&slot.feed).as_ref().is_some_and(|found| Arc::ptr_eq(found, &feed))
+                && self.has(feed.id, &slot)
+            {
+                lock(&self.slots).remove(&feed.id);
             }
             feed.close();
         }
@@ -150,7 +165,7 @@ impl Feeds {
 
     pub(super) fn close_all(&self) {
         let slots = std::mem::take(&mut *lock(&self.slots));
-        for feed in slots.values().filter_map(|slot| lock(slot).take()) {
+        for feed in slots.values().filter_map(|slot| lock(&slot.feed).take()) {
             feed.close();
         }
     }

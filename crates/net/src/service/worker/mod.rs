@@ -8,6 +8,7 @@
 //! A worker holds nothing that cannot be made again: it may end at any time, and nobody loses a batch.
 
 mod connection;
+mod dispatched;
 mod feed;
 mod feeds;
 mod makers;
@@ -16,6 +17,7 @@ mod share;
 mod spill;
 mod view;
 
+pub use dispatched::DispatcherReports;
 pub use makers::{Makers, RealMakers};
 pub use reports::{Load, Orders, Reports};
 pub use share::{Shared, serve_share, share_socket};

@@ -1,0 +1,70 @@
+//! `forebay worker`: makes batches for jobs anywhere, as a dispatcher says.
+
+use super::{Context, Done};
+use crate::args::WorkerArgs;
+use crate::interrupt::SLICE;
+use forebay_core::{Error, Result};
+use forebay_engine::available_threads;
+use forebay_net::Threads;
+use forebay_net::dispatcher::{Control, ControlOptions};
+use forebay_net::service::Address;
+use forebay_net::service::worker::{DispatcherReports, Running, serve};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How often the dispatcher hears of it.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long requests that crossed the news of draining may take to arrive.
+const CROSSING: Duration = Duration::from_secs(1);
+
+pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
+    let credentials = args.credentials()?;
+    let mut plan = args.how.resolve(Address::Tcp(args.listen.clone()), false)?;
+    let options = ControlOptions { address: args.dispatcher.clone(), credentials: credentials.clone() };
+    let control = Control::new(&options, Threads::shared()?)?;
+    let slots = plan.makers.threads.unwrap_or_else(available_threads);
+    let reports = DispatcherReports::new(control, args.advertise.clone(), slots)?;
+    let id = reports.worker();
+    plan.options.credentials = credentials;
+    plan.options.reports = Some((Arc::new(reports), BEAT));
+    let mut running = serve(plan.options, Arc::new(plan.makers))?;
+    let address = running.address().to_string();
+    // Whoever started us reads where it is from the first line.
+    context.report.line(format_args!("{address} worker {id}"));
+    context.report.object(&json!({ "address": address, "worker": id.to_string() }));
+    let code = watch(&running, context)?;
+    running.stop();
+    Ok(Done { object: None, code })
+}
+
+/// Runs until it is interrupted, or has drained. A second SIGTERM does not wait for that.
+fn watch(running: &Running, context: &Context) -> Result<i32> {
+    let fail = |error| Error::io("listen for signals", error);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
+    let mut terminate = {
+        let _on_runtime = runtime.enter();
+        signal(SignalKind::terminate()).map_err(fail)?
+    };
+    let mut draining_since: Option<Instant> = None;
+    loop {
+        if context.interrupt.check().is_err() {
+            return Ok(130);
+        }
+        let asked = runtime.block_on(async { tokio::time::timeout(SLICE, terminate.recv()).await.is_ok() });
+        if asked {
+            if draining_since.is_some() {
+                return Ok(143);
+            }
+            context.report.note("draining: what was asked for is answered; a second signal ends it now");
+            running.start_draining();
+        }
+        if running.is_draining() {
+            let since = *draining_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= CROSSING && !running.is_busy() {
+                return Ok(0);
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A real dispatcher as a worker's [`Reports`].
+
+use super::reports::{Load, Orders, Reports};
+use crate::dispatcher::Control;
+use crate::handshake::random;
+use crate::server::lock;
+use crate::service::Address;
+use forebay_core::dispatcher::{self, Command, Reply, WorkerId};
+use forebay_core::{Error, Result};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// How long one call waits for a dispatcher that is away; the next one tries again.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// Reports to a dispatcher.
+pub struct DispatcherReports {
+    control: Control,
+    worker: WorkerId,
+    advertise: Option<String>,
+    slots: u32,
+    /// What the dispatcher gave us when we registered.
+    incarnation: Mutex<u64>,
+}
+
+impl DispatcherReports {
+    /// A worker of a random id. Clients find it at `advertise`, or where it listens.
+    pub fn new(control: Control, advertise: Option<String>, slots: usize) -> Result<Self> {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&random()?[..8]);
+        let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
+        let worker = WorkerId(u64::from_le_bytes(bytes));
+        Ok(Self { control, worker, advertise, slots, incarnation: Mutex::default() })
+    }
+
+    /// Its id.
+    pub fn worker(&self) -> WorkerId {
+        self.worker
+    }
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    Error::internal(format!("report to the dispatcher: it answered {reply:?}"))
+}
+
+impl Reports for DispatcherReports {
+    fn register(&self, address: &Address) -> Result<()> {
+        let address = self.advertise.clone().unwrap_or_else(|| address.to_string());
+        let command =
+            Command::RegisterWorker { worker: self.worker, address, tags: Vec::new(), slots: self.slots };
+        match self.control.call(&command, WAIT)? {
+            Reply::Registered { incarnation, .. } => {
+                *lock(&self.incarnation) = incarnation;
+                Ok(())
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn heartbeat(&self, load: &Load) -> Result<Orders> {
+        let load = dispatcher::Load {
+            queued_batches: load.queued_batches,
+            staged_bytes: load.staged_bytes,
+            made_batches: load.batches_made,
+            sent_bytes: load.bytes_sent,
+        };
+        let incarnation = *lock(&self.incarnation);
+        match self.control.call(&Command::Heartbeat { worker: self.worker, incarnation, load }, WAIT)? {
+            Reply::Heartbeat(reply) => {
+                let names =
+                    |jobs: Vec<(dispatcher::JobName, _)>| jobs.into_iter().map(|(job, _)| job.to_string());
+                let jobs = reply.feeds.into_iter().map(|feed| (feed.feed, names(feed.jobs).collect()));
+                Ok(Orders { drain: reply.drain, jobs: jobs.collect() })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn leave(&self) {
+        let incarnation = *lock(&self.incarnation);
+        let command = Command::RemoveWorker { worker: self.worker, incarnation };
+        // It will notice by itself when it cannot be told.
+        let _ = self.control.call(&command, Duration::from_millis(500));
+    }
+}
