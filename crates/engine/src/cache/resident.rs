@@ -169,6 +169,11 @@ impl Cache {
             if let Some(values) = &cache.values {
                 let samples = names.manifest.len();
                 values.decide(&Probe { inputs: &names.inputs, store: &names.store, samples }, capacity);
+                let most = values.most_bytes(samples, names.manifest.total_bytes());
+                if most <= capacity.memory && capacity.disk == 0 {
+                    cache.chosen.send_replace(Some(Residency::all()));
+                    return;
+                }
             }
             let residency = Residency::choose(Capacity { disk, ..capacity }, names.ranked(cost));
             if begin {

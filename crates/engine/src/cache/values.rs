@@ -156,6 +156,17 @@ impl Values {
         self.cut(field).map_or(length, |(_, _, estimate)| estimate.bytes(length))
     }
 
+    /// Bytes that all samples take in memory, or more: so many samples with so many bytes of payloads.
+    pub(super) fn most_bytes(&self, samples: u64, payload_bytes: u64) -> u64 {
+        let cuts = self.kept.get().map(|kept| kept.cuts.iter().flatten()).into_iter().flatten();
+        cuts.fold(payload_bytes, |sum, (_, estimate)| {
+            sum.saturating_add(match estimate {
+                Estimate::Fixed(bytes) => samples.saturating_mul(*bytes),
+                Estimate::Ratio(_) => estimate.bytes(payload_bytes).saturating_add(samples),
+            })
+        })
+    }
+
     fn input(&self, field: usize, bytes: Bytes) -> Input {
         if self.cut(field).is_some() { Input::Pixels(bytes) } else { Input::Payload(bytes) }
     }
