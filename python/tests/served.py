@@ -30,11 +30,21 @@ class Process:
             text=True,
         )
         assert self._child.stdout is not None
-        line = self._child.stdout.readline()
+        line = self._read_object()
         if not line:
             _, problem = self._child.communicate(timeout=DEADLINE)
             raise AssertionError(f"`{' '.join(arguments)}` did not start: {problem}")
         self.said: dict[str, Any] = json.loads(line)
+
+    def _read_object(self) -> str:
+        """Lines up to the end of the first JSON object."""
+        assert self._child.stdout is not None
+        lines: list[str] = []
+        for line in self._child.stdout:
+            lines.append(line)
+            if line.rstrip() == "}":
+                break
+        return "".join(lines)
 
     @property
     def pid(self) -> int:

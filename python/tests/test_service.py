@@ -74,7 +74,7 @@ def test_p050_four_jobs_see_every_sample_once_and_each_batch_is_made_once(share:
                     seen[number].extend(batch.ids.tolist())
             assert all(sorted(ids) == list(range(1000)) for ids in seen)
             assert all(next(loop, None) is None for loop in loops)
-        made = sum(feed["made"] for feed in served.status(_url(share))["feeds"])
+        made = sum(feed["staging"]["made"] for feed in served.status(_url(share))["feeds"])
     finally:
         for job in jobs:
             job.close()

@@ -94,7 +94,8 @@ impl DispatcherArgs {
 /// The dispatcher that a command asks.
 #[derive(Debug, Args)]
 pub(crate) struct AskArgs {
-    /// The dispatcher: `forebay://host:port`, or `host:port`.
+    /// The dispatcher: `forebay://host:port`, or `host:port`. `status` also takes `auto` and `unix:///path`: the process
+    /// of this host that its jobs share.
     #[arg(value_name = "URL")]
     pub(crate) url: String,
     /// Seconds to wait for it while it is away.

@@ -1,12 +1,15 @@
-//! `forebay status`, `forebay top` and `forebay drain`: what a dispatcher knows, and a word to it.
+//! `forebay status`, `forebay top` and `forebay drain`: what a dispatcher or a host's process knows, and a word to it.
 
 use super::{Context, Done, count, counted, size};
 use crate::args::{AskArgs, DrainArgs, TopArgs};
 use forebay_core::dispatcher::{Command, JobView, Reply, View, WorkerId, WorkerView};
 use forebay_core::{Error, Result};
-use forebay_net::Threads;
 use forebay_net::dispatcher::{Control, ControlOptions};
+use forebay_net::service::Address;
+use forebay_net::service::worker::{FeedView, share_socket, show};
+use forebay_net::{Credentials, Threads};
 use serde_json::json;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often `top` draws.
@@ -19,6 +22,9 @@ const CONSUMERS: usize = 16;
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 pub(super) fn status(args: &AskArgs, context: &Context) -> Result<Done> {
+    if let Some(socket) = socket(&args.url)? {
+        return share(&socket, context);
+    }
     let asked = Asked::new(args)?;
     let view = asked.view()?;
     for line in lines(&view) {
@@ -49,6 +55,41 @@ pub(super) fn drain(args: &DrainArgs, context: &Context) -> Result<Done> {
         .report
         .line(format_args!("worker {worker} gets no more spans; it may be stopped when it has none left"));
     Ok(Done::with(json!({ "worker": worker, "draining": true })))
+}
+
+/// The socket of a host's process, when that is what is meant.
+fn socket(url: &str) -> Result<Option<PathBuf>> {
+    match url.strip_prefix("unix://") {
+        Some(path) => Ok(Some(path.into())),
+        None if url == "auto" => share_socket().map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What the process of this host has.
+fn share(socket: &Path, context: &Context) -> Result<Done> {
+    let view = show(&Address::Unix(socket.to_owned()), &Credentials::default())?;
+    let feeds = counted(view.feeds.len() as u64, "feed");
+    context.report.line(format_args!(
+        "{feeds}, {}, {} handed over",
+        counted(view.connections.saturating_sub(1), "client"),
+        size(view.bytes_sent)
+    ));
+    for feed in &view.feeds {
+        let jobs = counted(feed.jobs.len() as u64, "job");
+        let FeedView { staging, limit_bytes, .. } = feed;
+        context.report.line(format_args!(
+            "feed {}: {jobs}, {} made, {} given, {} skipped, {} of {} staged",
+            feed.feed,
+            count(staging.made),
+            count(staging.given),
+            count(staging.skipped),
+            size(staging.held_bytes),
+            size(*limit_bytes)
+        ));
+    }
+    let object = serde_json::to_value(&view);
+    object.map(Done::with).map_err(|error| Error::internal("write the view as JSON").with_source(error))
 }
 
 struct Asked {

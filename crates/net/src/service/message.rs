@@ -65,6 +65,8 @@ pub enum ToWorker {
         /// As in [`Place::Shared`].
         memory: Vec<u64>,
     },
+    /// Asks what the worker has; no feed is needed for it.
+    Show,
 }
 
 /// Who reads what.
@@ -139,6 +141,11 @@ pub enum ToClient {
     },
     /// The worker takes no more requests; those it has are answered.
     Draining,
+    /// What the worker has, as JSON.
+    Shown {
+        /// A `WorkerView`.
+        view: String,
+    },
 }
 
 /// What the bytes of a batch are.

@@ -3,8 +3,8 @@
 //! A client that does not read holds two batches and a bounded queue of short answers, and is closed when nothing of
 //! them leaves for a while. Nobody else waits for it.
 
-use super::Worker;
 use super::feed::{Feed, Prepared};
+use super::{Worker, view};
 use crate::server::lock;
 use crate::service::message::{Attach, Packing, ToClient, ToWorker, WireError};
 use crate::service::{Arriving, Closer, Receiving, Sending};
@@ -47,6 +47,7 @@ pub(super) enum Answer {
     },
     NeedSpec,
     Draining,
+    Shown(String),
 }
 
 /// The way to a connection's writer.
@@ -201,6 +202,12 @@ impl Connection<'_> {
                         break feed;
                     }
                 }
+                Ok(Some(ToWorker::Show)) => {
+                    let view = view::view(self.worker, &self.worker.options.listen);
+                    let view = serde_json::to_string(&view)
+                        .map_err(|cause| Error::internal("show a worker").with_source(cause))?;
+                    self.queue.put(Answer::Shown(view));
+                }
                 Ok(Some(_)) => return Err(Error::invalid_config("read a feed: it was not said which")),
                 Ok(None) | Err(_) => return Ok(()),
             }
@@ -273,7 +280,7 @@ impl Connection<'_> {
             }
             // What it says of memory was noted where it was read.
             ToWorker::Release { .. } => {}
-            ToWorker::Attach(_) => {
+            ToWorker::Attach(_) | ToWorker::Show => {
                 return Err(Error::invalid_config("read a feed: this connection reads one already"));
             }
         }
@@ -326,6 +333,7 @@ fn write(
             }
             Answer::NeedSpec => ToClient::NeedSpec,
             Answer::Draining => ToClient::Draining,
+            Answer::Shown(view) => ToClient::Shown { view },
         };
         if !lost && let Err(error) = sending.send(&message) {
             lost = given_up(&sending, &error);

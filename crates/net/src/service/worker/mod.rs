@@ -21,7 +21,7 @@ pub use dispatched::DispatcherReports;
 pub use makers::{Makers, RealMakers};
 pub use reports::{Load, Orders, Reports};
 pub use share::{Shared, serve_share, share_socket};
-pub use view::{FeedView, WorkerView};
+pub use view::{FeedView, WorkerView, show};
 
 use super::{Address, ListenOptions, Listener, ListenerCloser};
 use crate::Credentials;

@@ -1,8 +1,11 @@
 //! What a worker shows of itself, as plain data.
 
 use super::Worker;
-use crate::service::Address;
+use crate::Credentials;
+use crate::service::message::{ToClient, ToWorker};
+use crate::service::{Address, connect};
 use forebay_core::staging::{Accounts, JobView, Late};
+use forebay_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 
@@ -46,6 +49,21 @@ impl WorkerView {
     /// A number of all feeds together.
     pub fn sum(&self, of: impl Fn(&Accounts) -> u64) -> u64 {
         self.feeds.iter().map(|feed| of(&feed.staging)).sum()
+    }
+}
+
+/// Asks a worker, or the process of a host, what it has.
+pub fn show(address: &Address, credentials: &Credentials) -> Result<WorkerView> {
+    let (mut sending, mut receiving) = connect(address, credentials)?;
+    sending.send(&ToWorker::Show)?;
+    let strange = || Error::corrupt(format!("ask `{address}` what it has: its answer makes no sense"));
+    match receiving.receive::<ToClient>()? {
+        Some(ToClient::Shown { view }) => {
+            serde_json::from_str(&view).map_err(|cause| strange().with_source(cause))
+        }
+        Some(ToClient::Refused { fault }) => Err(fault.into()),
+        Some(_) => Err(strange()),
+        None => Err(Error::unavailable(format!("ask `{address}` what it has: it ended the connection"))),
     }
 }
 
