@@ -24,10 +24,8 @@ RECIPE = [fb.raw("bin"), fb.label("cls")]
 
 def _bytes(batch: fb.Batch) -> tuple[Any, ...]:
     """Everything a batch holds."""
-    columns = [
-        value.tobytes() if isinstance(value, np.ndarray) else [bytes(one) for one in value]
-        for value in (batch[name] for name in batch)
-    ]
+    values = (batch[name] for name in batch)
+    columns = [value.tobytes() if isinstance(value, np.ndarray) else list(value) for value in values]
     return (batch.epoch, batch.ids.tolist(), batch.padding.tolist(), columns)
 
 
@@ -45,7 +43,7 @@ def _url(process: served.Process) -> str:
 
 
 def test_p050_shared_batches_equal_those_made_here(shards: str, share: served.Process) -> None:
-    recipe = [fb.array("npy"), fb.text("txt"), fb.label("cls"), fb.raw("json")]
+    recipe = [fb.npy("npy"), fb.text("txt"), fb.label("cls"), fb.raw("json")]
     arguments = {"batch_size": 32, "shuffle": True, "seed": 3}
     with fb.Loader(shards, recipe, epochs=2, **arguments) as here:
         wanted = [_bytes(batch) for _ in range(2) for batch in here]
@@ -58,13 +56,13 @@ def test_p050_shared_batches_equal_those_made_here(shards: str, share: served.Pr
 
 def test_p050_four_jobs_see_every_sample_once_and_each_batch_is_made_once(share: served.Process) -> None:
     data = fb.synthetic(1000, bytes=200, shards=3)
-    arguments: dict[str, Any] = {"batch_size": 20, "shuffle": True, "epochs": 2}
+    arguments: dict[str, Any] = {"batch_size": 20, "shuffle": True, "epochs": 3, "prefetch_batches": 1}
     jobs = [
         fb.Loader(data, RECIPE, via={"url": _url(share), "job": f"job-{k}", "late": "wait"}, **arguments)
         for k in range(4)
     ]
     try:
-        for epoch in range(2):
+        for epoch in range(3):
             loops = [iter(job) for job in jobs]
             seen: list[list[int]] = [[] for _ in jobs]
             for _ in range(50):
@@ -74,11 +72,14 @@ def test_p050_four_jobs_see_every_sample_once_and_each_batch_is_made_once(share:
                     seen[number].extend(batch.ids.tolist())
             assert all(sorted(ids) == list(range(1000)) for ids in seen)
             assert all(next(loop, None) is None for loop in loops)
-        made = sum(feed["staging"]["made"] for feed in served.status(_url(share))["feeds"])
+        [feed] = served.status(_url(share))["feeds"]
     finally:
         for job in jobs:
             job.close()
-    assert made == 100, "two epochs of fifty batches, however many jobs"
+    # Who joins after others took their first batches gets these made again, no more than were ready: three for each of
+    # three. Then all meet, and nothing is made twice.
+    assert 150 <= feed["staging"]["made"] <= 150 + 9, "three epochs of fifty batches, however many jobs"
+    assert feed["staging"]["given"] == 600
 
 
 def test_shared_arrays_are_ones_own(share: served.Process) -> None:
@@ -119,7 +120,7 @@ def test_p052_a_killed_job_holds_nobody_up(share: served.Process, tmp_path: Path
         loop = iter(loader)
         ids = next(loop).ids.tolist()
         doomed.kill()
-        doomed.wait()
+        doomed.communicate()
         for batch in loop:
             ids.extend(batch.ids.tolist())
     assert sorted(ids) == list(range(2000))
@@ -131,9 +132,7 @@ def test_p052_a_killed_job_holds_nobody_up(share: served.Process, tmp_path: Path
         assert sorted(i for batch in loader for i in batch.ids.tolist()) == list(range(2000))
 
 
-def test_auto_starts_a_process_that_leaves_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_starts_a_process_that_leaves_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     run.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(run))
@@ -166,12 +165,12 @@ def test_p054_two_clients_of_two_workers_see_ten_thousand_ids_once(tmp_path: Pat
     assert sorted(ids[0] + ids[1]) == list(range(10_000))
 
 
-def test_p058_resume_through_a_service_equals_resume_here(tmp_path: Path, shards: str) -> None:
-    recipe = [fb.array("npy"), fb.label("cls")]
-    arguments: dict[str, Any] = {"batch_size": 11, "shuffle": True, "seed": 7, "drop_last": True}
+def test_p058_resume_through_a_service_equals_resume_here(tmp_path: Path) -> None:
+    shards, recipe = fb.synthetic(950, bytes=300, shards=3), RECIPE
+    arguments: dict[str, Any] = {"batch_size": 10, "shuffle": True, "seed": 7}
     with fb.Loader(shards, recipe, epochs=1, **arguments) as here:
         wanted = [_bytes(batch) for batch in here]
-    assert len(wanted) == 91
+    assert len(wanted) == 95
     with served.service(tmp_path) as (url, _, _):
         with fb.Loader(shards, recipe, via=url, epochs=1, **arguments) as there:
             loop = iter(there)
@@ -230,7 +229,8 @@ def test_p056_a_worker_that_is_killed_takes_no_sample_with_it(tmp_path: Path, vi
     if visitation == "at_most_once":
         assert len(ids) == 3000 - 10 * skipped
     else:
-        assert sorted(ids) == list(range(3000)) and skipped == 0
+        assert sorted(ids) == list(range(3000))
+        assert skipped == 0
 
 
 def test_p057_a_dispatcher_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_p057_a_dispatcher_that_is_killed_and_started_again_loses_nothing(tmp_pa
             ids: list[int] = []
             for step, batch in enumerate(loader):
                 ids.extend(batch.ids.tolist())
-                if step % 40 == 7:
+                if step % 20 == 7:
                     head.kill()
                     head = served.dispatcher(tmp_path / "state", port=port)
         assert sorted(ids) == list(range(4000))
@@ -289,7 +289,7 @@ def test_p062_compression_changes_what_crosses_and_nothing_else(tmp_path: Path) 
         crossed = {}
         for compression in ("none", "lz4", "zstd", "auto"):
             via = {"url": url, "compression": compression, "job": compression}
-            with fb.Loader(tmp_path, [fb.array("npy")], batch_size=8, epochs=1, via=via) as loader:
+            with fb.Loader(tmp_path, [fb.npy("npy")], batch_size=8, epochs=1, via=via) as loader:
                 values = np.concatenate([batch["npy"] for batch in loader])
                 assert (values == np.arange(40, dtype=np.float32)[:, None, None]).all()
                 crossed[compression] = loader.stats()["wire_bytes"]
@@ -304,14 +304,14 @@ def test_bad_samples_are_reported_as_they_are_here(tmp_path: Path, share: served
     for number in range(20):
         np.save(tmp_path / f"{number:02}.npy", np.full((4,), number, np.float32))
     (tmp_path / "07.npy").write_bytes(b"not an array")
-    with fb.Loader(tmp_path, [fb.array("npy")], batch_size=5, epochs=1, via=_url(share)) as loader:
+    with fb.Loader(tmp_path, [fb.npy("npy")], batch_size=5, epochs=1, via=_url(share)) as loader:
         loop = iter(loader)
         next(loop)
         with pytest.raises(fb.errors.CorruptError, match="07") as caught:
             next(loop)
         assert caught.value.sample_id == 7
     arguments: dict[str, Any] = {"batch_size": 5, "epochs": 1, "on_error": "skip", "max_errors": 3}
-    with fb.Loader(tmp_path, [fb.array("npy")], via=_url(share), **arguments) as loader:
+    with fb.Loader(tmp_path, [fb.npy("npy")], via=_url(share), **arguments) as loader:
         assert [i for batch in loader for i in batch.ids.tolist()] == [n for n in range(20) if n != 7]
         assert [bad.sample_id for bad in loader.errors()] == [7]
 
@@ -324,7 +324,7 @@ def test_a_dataset_that_changed_is_not_read(tmp_path: Path, share: served.Proces
     data = fb.open(folder)
     np.save(folder / "8.npy", np.zeros(4, np.float32))
     with (
-        fb.Loader(data, [fb.array("npy")], batch_size=4, via=_url(share)) as loader,
+        fb.Loader(data, [fb.npy("npy")], batch_size=4, via=_url(share)) as loader,
         pytest.raises(StaleError, match=data.version),
     ):
         next(iter(loader))
@@ -365,7 +365,7 @@ def test_no_thread_or_descriptor_is_left_behind(share: served.Process) -> None:
 
     def once() -> None:
         with fb.Loader(data, RECIPE, batch_size=10, epochs=1, via=_url(share)) as loader:
-            assert sum(len(batch) for batch in loader) == 40
+            assert sum(len(batch.ids) for batch in loader) == 40
 
     def held() -> tuple[int, int]:
         return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
@@ -374,4 +374,6 @@ def test_no_thread_or_descriptor_is_left_behind(share: served.Process) -> None:
     before = held()
     for _ in range(50):
         once()
-    served.eventually(lambda: all(now <= then for now, then in zip(held(), before, strict=True)), "all is given back")
+    served.eventually(
+        lambda: all(now <= then for now, then in zip(held(), before, strict=True)), "all is given back"
+    )

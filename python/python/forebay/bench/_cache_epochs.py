@@ -69,7 +69,7 @@ def epoch2_forebay(settings: Settings, percent: int) -> float:
             for _batch in loader:
                 pass
         # The first epoch misses everything once.
-        return (loader.stats()["cache_miss_bytes"] - total) / total
+        return float(loader.stats()["cache_miss_bytes"] - total) / total
 
 
 def epoch2_streaming(settings: Settings, percent: int) -> float:
