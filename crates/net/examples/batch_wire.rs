@@ -71,8 +71,6 @@ fn serve(address: &Address) {
             next += 1;
         }
     }
-    // What the process has used is said at its end, when it is known.
-    println!("{}", cpu_seconds());
 }
 
 struct Measured {
@@ -87,28 +85,21 @@ fn run(address: &str, time: Duration) -> Measured {
         .spawn()
         .unwrap();
     let mut said = std::io::BufReader::new(worker.stdout.take().unwrap());
-    let line = |said: &mut std::io::BufReader<_>| {
-        let mut line = String::new();
-        std::io::BufRead::read_line(said, &mut line).unwrap();
-        line.trim().to_owned()
-    };
-    let address: Address = line(&mut said).parse().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    let address: Address = line.trim().parse().unwrap();
     let (mut to_worker, mut from_worker) = connect(&address, &Credentials::default()).unwrap();
     let pool = BufferPool::new(1 << 30);
     // The first batches pay for memory that later ones use again.
     take(&mut to_worker, &mut from_worker, &pool, |taken, _| taken < 8);
-    let (began, used) = (Instant::now(), cpu_seconds());
+    let used_by_both = || cpu_seconds("self") + cpu_seconds(&worker.id().to_string());
+    let (began, used) = (Instant::now(), used_by_both());
     let bytes = take(&mut to_worker, &mut from_worker, &pool, |_, _| began.elapsed() < time);
-    let (seconds, used) = (began.elapsed().as_secs_f64(), cpu_seconds() - used);
+    let (seconds, used) = (began.elapsed().as_secs_f64(), used_by_both() - used);
     drop((to_worker, from_worker));
-    let worker_used: f64 = line(&mut said).parse().unwrap();
     worker.wait().unwrap();
     let gigabytes = bytes as f64 / 1e9;
-    // The worker's figure holds its warming up too: what it counts against us is at most a few per cent.
-    Measured {
-        gigabytes_per_second: gigabytes / seconds,
-        cpu_seconds_per_gigabyte: (used + worker_used) / gigabytes,
-    }
+    Measured { gigabytes_per_second: gigabytes / seconds, cpu_seconds_per_gigabyte: used / gigabytes }
 }
 
 /// Takes batches while `more` says so; their bytes.
@@ -142,9 +133,9 @@ fn take(
     }
 }
 
-fn cpu_seconds() -> f64 {
+fn cpu_seconds(process: &str) -> f64 {
     // Ticks of user and system time, after the name in brackets; a tick is 10 ms on every Linux.
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
