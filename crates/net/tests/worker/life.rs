@@ -146,8 +146,14 @@ fn a_client_that_says_nothing_is_closed() {
 
 #[test]
 fn feeds_close_some_time_after_their_last_job_and_share_the_room() {
-    let maker = FakeMaker::new();
-    let worker = worker(&maker, Late::Remake, 8, |options| options.grace = Duration::from_millis(20));
+    // Each feed has a maker of its own: one that is being closed must not take what is made for another.
+    let makers = |_: &FeedSpec| -> Result<Arc<dyn Make>> { Ok(FakeMaker::new()) };
+    let options = WorkerOptions {
+        staging_bytes: 8 * BATCH_BYTES,
+        grace: Duration::from_millis(20),
+        ..WorkerOptions::new(Address::Tcp("127.0.0.1:0".into()))
+    };
+    let worker = serve(options, Arc::new(makers)).unwrap();
     let one = Client::join_as(worker.address(), "one", 0, 1, 1);
     let two = Client::join_as(worker.address(), "two", 0, 1, 2);
     let view = worker.view();
