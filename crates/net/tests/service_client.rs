@@ -2,6 +2,7 @@
 
 mod workers;
 
+use forebay_core::ErrorKind;
 use forebay_core::dispatcher::{Command, Settings, WorkerId};
 use forebay_engine::Meter;
 use forebay_net::dispatcher::{Control, ControlOptions, DispatcherOptions, serve};
