@@ -9,7 +9,7 @@ use forebay_engine::{Batch, Made, Make, Stats};
 use forebay_net::Credentials;
 use forebay_net::service::message::{Attach, Packing, ToClient, ToWorker};
 use forebay_net::service::worker::{Makers, Running, WorkerOptions, serve};
-use forebay_net::service::{Address, Closer, Limits, Receiving, Sending, connect};
+use forebay_net::service::{Address, Limits, Receiving, Sending, connect};
 use forebay_ops::{BufferPool, Column};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
@@ -226,10 +226,6 @@ impl Client {
 
     pub(crate) fn receive(&mut self) -> ToClient {
         self.receiving.receive::<ToClient>().unwrap().expect("an answer")
-    }
-
-    pub(crate) fn closer(&self) -> Closer {
-        self.sending.closer()
     }
 
     pub(crate) fn ask(&mut self, number: u64) {
