@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use workers::{Worker, next, planned, start};
 
 fn count(what: &str) -> usize {
-    std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count()
+    std::fs::read_dir(format!("/proc/self/{what}")).map_or(0, Iterator::count)
 }
 
 #[test]
