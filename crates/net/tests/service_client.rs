@@ -1,5 +1,7 @@
 //! The client over real sockets: workers of a service behind a real dispatcher, and a process of this host.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
+
 mod workers;
 
 use forebay_core::ErrorKind;

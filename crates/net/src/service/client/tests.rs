@@ -146,7 +146,7 @@ impl FakeWorker {
             ToWorker::Plan { names } => self.planned.extend(names.iter().cloned()),
             ToWorker::Forget { request } => self.forgotten.push(*request),
             ToWorker::Passed { epoch, position } => self.passed.push((*epoch, *position)),
-            ToWorker::Release { .. } => {}
+            ToWorker::Release { .. } | ToWorker::Show => {}
         }
         Ok(())
     }
