@@ -1,4 +1,5 @@
 //! A loader whose batches come from elsewhere: what the supply leaves out uses up its step, in the cursor too.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod common;
 
