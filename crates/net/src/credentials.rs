@@ -146,6 +146,12 @@ pub(crate) fn tls_fault(doing: &str, error: std::io::Error) -> Error {
     fault
 }
 
+/// Names the provider for code that does not ask which: where two are linked, it would stop instead of choosing.
+pub(crate) fn name_provider() {
+    // Whoever was first has named one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

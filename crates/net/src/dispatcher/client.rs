@@ -5,6 +5,7 @@
 
 use super::message::{CALL, CONTROL_VERSION, HELLO, Hello, MAX_MESSAGE, Request, Response, bearer};
 use crate::credentials::Credentials;
+use crate::credentials::name_provider;
 use crate::threads::Threads;
 use forebay_core::dispatcher::{Command, Reply};
 use forebay_core::{Error, ErrorKind, Result};
@@ -86,6 +87,7 @@ impl Control {
             tls.client()?;
             tls.name_for(host)?;
             let name = tls.name.as_deref().unwrap_or(host).trim_start_matches('[').trim_end_matches(']');
+            name_provider();
             let config = ClientTlsConfig::new()
                 .ca_certificate(Certificate::from_pem(read(&tls.ca_file)?))
                 .identity(Identity::from_pem(read(&tls.cert)?, read(&tls.key)?))

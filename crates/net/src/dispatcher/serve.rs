@@ -6,6 +6,7 @@
 use super::commit::{Commit, Promise, open};
 use super::message::{CALL, HELLO, Hello, MAX_COMMAND, MAX_MESSAGE, Request, Response, is_bearer};
 use super::socket::{incoming, places};
+use crate::credentials::name_provider;
 use crate::credentials::{Credentials, Token};
 use crate::server::lock;
 use crate::threads::Threads;
@@ -96,6 +97,7 @@ pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Runni
         };
         // The checks of files are better told there than by the transport.
         tls.server()?;
+        name_provider();
         let config = ServerTlsConfig::new()
             .identity(Identity::from_pem(read(&tls.cert)?, read(&tls.key)?))
             .client_ca_root(Certificate::from_pem(read(&tls.ca_file)?))
