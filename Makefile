@@ -109,7 +109,8 @@ promises-check:
 ##   Now and then
 
 bench: setup-bench wheel ## run all benches, keep the figures in target/bench, print the bars that do not hold
-	@$(PY) scripts/bench.py
+	@$(PY) scripts/bench.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(PEER_ROUNDS),--peer-rounds $(PEER_ROUNDS)) \
+	  $(if $(SECONDS),--seconds $(SECONDS)) $(BENCH)
 
 slow: setup wheel ## the same tests at full sizes and many more random cases
 	@mkdir -p $(LOGS)
@@ -120,7 +121,7 @@ fuzz-smoke: ## fuzz every parser of outside bytes for FUZZ_SECONDS (30) each
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 requirements: ## lock scripts/requirements-*.in into .txt
-	@for set in build test bench; do \
+	@for set in build test bench peers; do \
 	  (cd scripts && ./uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
 	    requirements-$$set.in -o requirements-$$set.txt); done
 
@@ -129,4 +130,4 @@ ci: ## what CI runs
 
 clean: ## remove everything that was built or installed here
 	cargo clean
-	rm -rf .venv .cache dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peers .cache dist .pytest_cache .mypy_cache .ruff_cache

@@ -3,7 +3,7 @@
 #
 #   build   what the wheel and the demo need
 #   test    build, and what the tests need, among it torch and JAX (3 GB to fetch, once)
-#   bench   test, and what the benches compare with
+#   bench   test, and what the benches compare with: those whose pins do not fit the tests' set go into .venv-peers
 #
 # Needs cargo, Python 3.11 or newer and a C compiler. Installs nasm and cmake from Debian's packages when it may,
 # else says what to install. Python parts go into .venv by uv, which itself lives in .cache/uv. Asks nothing,
@@ -97,4 +97,12 @@ if [ "$set_name" != build ] && ! compgen -G '.venv/lib/python*/site-packages/tor
     say "installing torch and JAX: 3 GB to fetch once, 6 GB on disk"
 fi
 scripts/uv pip install --quiet --python .venv/bin/python -r "scripts/requirements-$set_name.txt"
+if [ "$set_name" = bench ]; then
+    [ -x .venv-peers/bin/python ] || scripts/uv venv --quiet --python .venv/bin/python .venv-peers
+    peers=(scripts/uv pip install --quiet --python .venv-peers/bin/python)
+    # One that this machine cannot have costs the benches its rows and nothing else.
+    "${peers[@]}" -r scripts/requirements-peers.txt || for peer in $(grep -o '^[a-z0-9-]*==[^ ]*' scripts/requirements-peers.in); do
+        "${peers[@]}" -c scripts/requirements-peers.txt "$peer" || say "left out: $peer, see above; its rows will be missing"
+    done
+fi
 say "ready: $set_name"

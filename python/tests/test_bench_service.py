@@ -9,20 +9,17 @@ import pytest
 from forebay.bench import service
 
 
-def bench(monkeypatch: pytest.MonkeyPatch, *, tensorflow: bool) -> service.ServiceBench:
-    monkeypatch.setattr(service, "find_spec", lambda name: object() if tensorflow else None)
-    return service.ServiceBench(rounds=1, samples=None, only=None)
+def bench() -> service.ServiceBench:
+    return service.ServiceBench(rounds=1)
 
 
-def test_rows_of_tfdata_are_left_out_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "wire_tfdata" in bench(monkeypatch, tensorflow=True).measured
-    without = bench(monkeypatch, tensorflow=False)
-    assert "wire_tfdata" not in without.measured
-    assert "tensorflow-cpu" in without.skipped["wire_tfdata"]
+def test_rows_of_tfdata_need_tensorflow_and_no_others_do() -> None:
+    assert bench().needs == {"wire_tfdata": ("tensorflow",)}
+    assert "wire_tfdata" in bench().measured
 
 
-def test_bars_compare_medians_and_only_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = bench(monkeypatch, tensorflow=True)
+def test_bars_compare_medians_and_only_what_was_measured() -> None:
+    here = bench()
     assert here.bars({}) == []
     medians = {
         "wire_forebay": {"bytes_per_second": 2e9, "bytes_per_cpu_second": 2e9},

@@ -57,6 +57,8 @@ def test_bars_name_every_goal_and_missing_cases_have_none() -> None:
     slow, near = {"payload_bytes_per_second": 4.8e7}, {"payload_bytes_per_second": 5e7}
     decoded = bench.bars({"decoded/forebay": slow, "decoded/forebay_near": near})
     assert decoded[0]["value"] == pytest.approx(96.0), "the CPU is the slower one here"
+    virtual = bench.bars({"virtual/forebay": {"link_share": 0.96, "held_delays": 3.1}})
+    assert [bar["holds"] for bar in virtual] == [True, False]
 
 
 def test_clients_are_told_where_the_data_is() -> None:
@@ -70,7 +72,15 @@ def test_clients_are_told_where_the_data_is() -> None:
 
 def test_an_unknown_case_is_refused_with_the_known_ones() -> None:
     options = argparse.Namespace(
-        only=["object"], rounds=1, samples=None, rate_mbit=1.0, rtt_ms=1.0, seconds=1.0
+        only=["object"], rounds=1, peer_rounds=None, samples=None, rate_mbit=1.0, rtt_ms=1.0, seconds=1.0
     )
     with pytest.raises(UnavailableBenchError, match=r"no case `object`, only objects, shards"):
         wan.WanBench.from_options(options)
+
+
+def test_the_time_of_a_run_is_known_before_it_begins() -> None:
+    clients = {name: list(case.clients) for name, case in wan.CASES.items()}
+    whole = wan.WanBench(rounds=5).minutes(clients)
+    short = wan.WanBench(rounds=3, peer_rounds=1, seconds=8.0).minutes(clients)
+    assert whole <= 40
+    assert short <= 10

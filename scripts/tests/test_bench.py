@@ -38,3 +38,27 @@ def test_a_bar_that_does_not_hold_is_named_with_value_and_goal() -> None:
 def test_figures_of_another_shape_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bench.read(text)
+
+
+def test_what_was_skipped_is_named() -> None:
+    text = bench.report(bench.read(run(bars=[], conditions={"skipped": {"wan/boto3": "not installed"}})))
+    assert "skipped: images: wan/boto3: not installed" in text.splitlines()
+
+
+def test_a_bench_that_fails_loses_no_figures_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = tmp_path / "forebay"
+    command.write_text(f"#!/bin/sh\n[ $2 = images ] && echo '{run()}' || exit 4\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(bench, "FOREBAY", str(command))
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    monkeypatch.setattr(bench, "KEPT", tmp_path / "target/bench")
+    monkeypatch.setattr(sys, "argv", ["bench.py", "raw", "images", "--rounds", "1"])
+    assert bench.main() == 4
+    said = capsys.readouterr()
+    assert "bench raw: failed with 4 after" in said.out
+    assert "does not hold: images: speed" in said.out
+    assert "failed: raw" in said.err
+    assert json.loads((tmp_path / "target/bench/images.json").read_text())["bench"] == "images"
+    assert len((tmp_path / "target/bench/latest.jsonl").read_text().splitlines()) == 1

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from ._cache import CacheBench
-from ._harness import Bench
+from ._harness import Bench, SubjectError
 from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
@@ -49,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="run every bench")
     parser.add_argument("--json", action="store_true", help="print one JSON object a bench")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds (default 5)")
+    parser.add_argument(
+        "--peer-rounds", type=int, default=None, help="rounds that others take part in (default: all)"
+    )
     parser.add_argument("--samples", type=int, default=None, help="samples of the made dataset")
     parser.add_argument("--only", action="append", help="measure only this subject or case (may be repeated)")
     line = parser.add_argument_group("the line of `wan`")
@@ -60,14 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not names:
         parser.print_help()
         return 2
+    code = 0
     for name in names:
         try:
             bench = BENCHES[name].from_options(options)
             figures = bench.run(progress=lambda line: print(line, file=sys.stderr, flush=True))
-        except UnavailableBenchError as fault:
-            print(f"forebay bench: {fault}", file=sys.stderr)
-            if options.all:
-                continue  # The others can still be measured.
-            return 4
+        except (UnavailableBenchError, SubjectError) as fault:
+            print(f"forebay bench: {name}: {fault}", file=sys.stderr)
+            code = 4  # The others can still be measured.
+            continue
         print(json.dumps(figures) if options.json else bench.table(figures), flush=True)
-    return 0
+    return code

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,15 +23,12 @@ class CacheBench(Bench):
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "mosaicml-streaming", "litdata")
     default_samples: ClassVar[int] = 8192
     module: ClassVar[str] = "forebay.bench._cache_subjects"
-
-    def __init__(self, **options: Any) -> None:
-        """Leaves out the caches of others that are not installed: their pins do not fit the other benches' set."""
-        super().__init__(**options)
-        needed = {"streaming": "mosaicml-streaming", "litdata": "litdata"}
-        for module, package in needed.items():
-            if find_spec(module) is None and any(module in subject for subject in self.measured):
-                print(f"cache: left out without the package `{package}`", file=sys.stderr)
-                self.measured = [subject for subject in self.measured if module not in subject]
+    needs: ClassVar[dict[str, tuple[str, ...]]] = {
+        subject: (module,)
+        for subject in _cache_epochs.SUBJECTS
+        for module in ("streaming", "litdata")
+        if module in subject
+    }
 
     def make(self, folder: Path) -> dict[str, Any]:
         """Shards of images, read without decoding."""

@@ -16,6 +16,10 @@ class ImagesBench(Bench):
     name: ClassVar[str] = "images"
     subjects: ClassVar[tuple[str, ...]] = ("forebay", "dataloader", "webdataset")
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "torch", "torchvision", "webdataset", "pillow")
+    needs: ClassVar[dict[str, tuple[str, ...]]] = {
+        "dataloader": ("torch", "torchvision"),
+        "webdataset": ("torch", "torchvision", "webdataset"),
+    }
     default_samples: ClassVar[int] = 2048
 
     def make(self, folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ class RawBench(Bench):
     name: ClassVar[str] = "raw"
     subjects: ClassVar[tuple[str, ...]] = ("forebay_raw", "read", "read_reused", "webdataset_raw")
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "webdataset")
+    needs: ClassVar[dict[str, tuple[str, ...]]] = {"webdataset_raw": ("webdataset",)}
     default_samples: ClassVar[int] = 8192
 
     def make(self, folder: Path) -> dict[str, Any]:

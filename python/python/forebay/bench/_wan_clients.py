@@ -227,9 +227,28 @@ NEEDS = {
 
 
 def cpu_seconds() -> float:
-    """Of this process and of its children that ended."""
+    """Of this process and of its children, those that ended and those that still run."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    ended = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    return ended + sum(_running_seconds(child) for child in _children(os.getpid()))
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        tasks = [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
+        return [int(child) for task in tasks for child in task.read_text().split()]
+    except OSError:
+        return []  # It ended while it was looked at.
+
+
+def _running_seconds(pid: int) -> float:
+    """Of a process, the children it has waited for, and those that still run."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return used + sum(_running_seconds(child) for child in _children(pid))
 
 
 def memory_bytes(name: str) -> int:
@@ -281,7 +300,7 @@ def measure(client: str, settings: Settings) -> dict[str, Any]:
         if at >= marks[0][0] + settings["seconds"]:
             break
     ended = time.perf_counter() - began
-    peak = memory_bytes("VmHWM") - resident
+    peak, cpu = memory_bytes("VmHWM") - resident, cpu_seconds() - cpu
     reading.close()  # type: ignore[attr-defined]  # they are all generators
     return {
         "began_unix_seconds": began_unix,
@@ -290,7 +309,7 @@ def measure(client: str, settings: Settings) -> dict[str, Any]:
         "samples": samples,
         "payload_bytes": payload_bytes,
         "marks": marks,
-        "cpu_seconds": cpu_seconds() - cpu,
+        "cpu_seconds": cpu,
         "memory_growth_bytes": peak,
     }
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from . import _peers
+from ._harness import Figures, last_line
 
 PROGRAMS = ("forebay-wan", "forebay-objects")
 
@@ -21,16 +24,13 @@ class UnavailableBenchError(RuntimeError):
 
 
 def checkout() -> Path:
-    """The clone of the project that this package was built from, or that we stand in."""
-    starts = [Path.cwd(), Path(__file__).resolve().parent, Path(sys.prefix).resolve()]
-    for start in starts:
-        for folder in (start, *start.parents):
-            if (folder / "crates/testkit/src/bin/forebay-wan.rs").is_file():
-                return folder
-    raise UnavailableBenchError(
-        f"run bench `wan`: its servers are built from a clone of the project, and there is none around `{starts[0]}`"
-        " (this is a developer's bench: run it inside a clone)"
-    )
+    """The clone of the project, which the servers are built from."""
+    if (clone := _peers.checkout()) is None:
+        raise UnavailableBenchError(
+            "run bench `wan`: its servers are built from a clone of the project, and there is none around"
+            f" `{Path.cwd()}` (this is a developer's bench: run it inside a clone)"
+        )
+    return clone
 
 
 def build(progress: Callable[[str], None]) -> Path:
@@ -72,18 +72,21 @@ def allow_connections() -> None:
 class Program:
     """A running server. It says its port in its first line and ends when its standard input closes."""
 
-    def __init__(self, program: Path, arguments: Sequence[object]) -> None:
+    def __init__(self, program: Path, arguments: Sequence[object], inside: Sequence[str] = ()) -> None:
         self.lines: list[dict[str, Any]] = []
+        command = [*inside, str(program), *map(str, arguments)]
         self._process = subprocess.Popen(
-            [str(program), *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         first = self._process.stdout.readline() if self._process.stdout else ""
         if not first:
-            code = self._process.wait()
+            _, errors = self._process.communicate()
             raise UnavailableBenchError(
-                f"start `{program.name}`: it ended with code {code} before it was ready"
+                f"start `{program.name}`: it ended with code {self._process.returncode} before it was ready:"
+                f" {last_line(errors)}"
             )
-        self.port: int = json.loads(first)["port"]
+        self.said: dict[str, Any] = json.loads(first)
+        self.port: int = self.said.get("port", 0)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -101,8 +104,9 @@ class Program:
             self._process.kill()
             self._process.wait()
         self._reader.join()
-        if self._process.stdout:
-            self._process.stdout.close()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream:
+                stream.close()
         return self.lines[-1] if self.lines else {}
 
     def __enter__(self) -> Self:
@@ -120,9 +124,13 @@ class Line(Program):
     def __init__(
         self, folder: Path, target: str, *, rtt_ms: float, rate_mbit: float, stall_share: float
     ) -> None:
+        flags = ["--target", target, "--stall-share", stall_share, "--stall-ms", 1000]
+        self._start(folder, rtt_ms, rate_mbit, flags)
+
+    def _start(self, folder: Path, rtt_ms: float, rate_mbit: float, flags: Sequence[object]) -> None:
         self.bytes_per_second = rate_mbit * 125_000
-        flags = ["--target", target, "--rtt-ms", rtt_ms, "--rate-mbit", rate_mbit, "--report-ms", 100]
-        super().__init__(folder / "forebay-wan", [*flags, "--stall-share", stall_share, "--stall-ms", 1000])
+        line = ["--rtt-ms", rtt_ms, "--rate-mbit", rate_mbit, "--report-ms", 100]
+        Program.__init__(self, folder / "forebay-wan", [*line, *flags])
 
     def seconds_until_full(
         self, began: float, ended: float, share: float = 0.9, window: float = 0.25
@@ -145,3 +153,58 @@ class Line(Program):
             if at - since >= window and carried - before >= share * self.bytes_per_second * (at - since):
                 return float(at - began)
         return ended - began
+
+
+class Cable(Line):
+    """A line of packets between two networks of their own, some of which it loses. Needs root and ``/dev/net/tun``."""
+
+    def __init__(self, folder: Path, *, rtt_ms: float, rate_mbit: float, loss: float) -> None:
+        self._start(folder, rtt_ms, rate_mbit, ["--packets", "--loss", loss])
+        self.address: str = self.said["address"]
+        """Of the server, in its own network."""
+        self.client, self.server = (
+            ("nsenter", f"--net=/proc/{self.said[side]}/ns/net") for side in ("client", "server")
+        )
+
+
+class Cassandra:
+    """A real server that the project's own script installs and starts, for as long as this is open."""
+
+    def __init__(self, run: Path, progress: Callable[[str], None]) -> None:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        self._home = Path(os.environ.get("FOREBAY_SERVERS") or Path(cache) / "forebay-servers") / "cassandra"
+        self._run = run
+        progress("wan: starting Cassandra")
+        self._say("install")
+        try:
+            self.address = self._say("start").splitlines()[-1]
+        except (UnavailableBenchError, IndexError):
+            self._say("stop")
+            raise
+
+    def _say(self, word: str) -> str:
+        script = checkout() / "scripts/servers/cassandra.sh"
+        command = [str(script), word, str(self._home), "--run", str(self._run)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise UnavailableBenchError(f"{word} Cassandra: {last_line(done.stderr)}")
+        return done.stdout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._say("stop")
+
+
+def virtual_link(progress: Callable[[str], None]) -> Figures:
+    """How a whole loader fills 25 Gb/s x 100 ms, in virtual time: no machine at hand carries that much."""
+    command = ["cargo", "run", "--quiet", "--example", "virtual_link"]
+    progress(f"wan: a link of 25 Gb/s in virtual time: {' '.join(command)}")
+    done = subprocess.run(command, cwd=checkout(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise UnavailableBenchError(f"run `{' '.join(command)}`: {last_line(done.stderr)}")
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    return figures

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import tarfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,19 +30,11 @@ class ServiceBench(Bench):
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "tensorflow-cpu")
     default_samples: ClassVar[int] = 4096
     module: ClassVar[str] = "forebay.bench._service_subjects"
-
-    def __init__(self, **options: Any) -> None:
-        """Leaves tf.data service out where it is not installed."""
-        super().__init__(**options)
-        self.skipped: dict[str, str] = {}
-        if "wire_tfdata" in self.measured and find_spec("tensorflow") is None:
-            self.measured.remove("wire_tfdata")
-            self.skipped["wire_tfdata"] = "`tensorflow-cpu` is not installed"
-            print(f"service: left out wire_tfdata: {self.skipped['wire_tfdata']}", file=sys.stderr)
+    needs: ClassVar[dict[str, tuple[str, ...]]] = {"wire_tfdata": ("tensorflow",)}
 
     def make(self, folder: Path) -> dict[str, Any]:
         """Shards of photographs, and of arrays that need no decoding."""
-        sizes: dict[str, Any] = {"skipped": self.skipped}
+        sizes: dict[str, Any] = {}
         if any(subject.startswith("images") for subject in self.measured):
             sizes["images"] = _made.images(folder, self.samples)
         if {"wire_forebay", "handover_memfd"} & set(self.measured):

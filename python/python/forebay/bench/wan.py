@@ -7,22 +7,31 @@ own, so that the client's cost is the client's. Every case alternates its client
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
-import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from ._harness import Bench, Figures, bar, machine, summarise, versions
+from . import _peers
+from ._harness import Bench, Figures, bar, environment, last_line
 from ._wan_clients import NEEDS
-from ._wan_data import SAMPLE_BYTES, SHARDS, ingest, write_images, write_shards
-from ._wan_servers import Line, Program, UnavailableBenchError, allow_connections, build
+from ._wan_data import SAMPLE_BYTES, SHARDS, ingest, write_images, write_mds, write_shards
+from ._wan_servers import (
+    Cable,
+    Cassandra,
+    Line,
+    Program,
+    UnavailableBenchError,
+    allow_connections,
+    build,
+    virtual_link,
+)
 
 BATCH_SIZE, SHARD_SAMPLES = 64, 280
 READY_BATCHES = 9
@@ -36,7 +45,21 @@ class Case:
     clients: tuple[str, ...]
     far: bool = True
     stall_share: float = 0.0
+    loss: float = 0.0
+    """Share of packets that are dropped, on a line of packets instead of the relay."""
+    rate_share: float = 1.0
+    """Of the rate that was asked for: packets cost more to emulate than streams."""
     settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the clients of a case find its server."""
+
+    far: tuple[str, Line | None]
+    near: tuple[str, Line | None]
+    inside: tuple[str, ...] = ()
+    """What runs a command in the client's own network, if it has one."""
 
 
 POOLS = ("http_client_pool", "urllib3_pool", "boto3_pool")
@@ -47,6 +70,7 @@ CASES: dict[str, Case] = {
     "stalls": Case(("forebay", *POOLS), stall_share=0.01, settings={**OBJECTS, "arrival": True}),
     "decoded": Case(("forebay", "forebay_near"), settings={"decode": True, "extensions": ["jpg"]}),
     "near": Case(("forebay", *POOLS, "s3torchconnector"), far=False, settings=OBJECTS),
+    "loss": Case(("forebay", *POOLS), loss=0.001, rate_share=0.2, settings=OBJECTS),
     "cql": Case(("forebay", "cassandra_driver"), settings={"keyspace": "forebay_bench", "table": "samples"}),
     "cql_near": Case(
         ("forebay", "cassandra_driver"),
@@ -73,14 +97,14 @@ class WanBench(Bench):
         rounds: int,
         samples: int | None = None,
         only: Sequence[str] | None = None,
+        peer_rounds: int | None = None,
         rate_mbit: float = 1000.0,
         rtt_ms: float = 100.0,
         seconds: float = 10.0,
     ) -> None:
-        super().__init__(rounds=rounds, samples=samples, only=only)
+        super().__init__(rounds=rounds, samples=samples, only=only, peer_rounds=peer_rounds)
         self.rate_mbit, self.rtt_ms, self.seconds = rate_mbit, rtt_ms, seconds
         self.cassandra = os.environ.get("FOREBAY_TEST_CASSANDRA")
-        self.skipped: dict[str, str] = {}
 
     @classmethod
     def from_options(cls, options: argparse.Namespace) -> Self:
@@ -91,13 +115,14 @@ class WanBench(Bench):
             rounds=options.rounds,
             samples=options.samples,
             only=options.only,
+            peer_rounds=options.peer_rounds,
             rate_mbit=options.rate_mbit,
             rtt_ms=options.rtt_ms,
             seconds=options.seconds,
         )
 
     def make(self, folder: Path) -> dict[str, Any]:
-        """Shards (also as MDS where Streaming is installed) and images; single objects are made up by the server."""
+        """Shards and images; single objects are made up by the server."""
         sizes: dict[str, Any] = {"sample_bytes": SAMPLE_BYTES, "objects": OBJECTS["objects"]}
         if {"shards", "cql", "cql_near"} & set(self.measured):
             sizes["shards"] = write_shards(folder / "shards", self.samples)
@@ -115,90 +140,125 @@ class WanBench(Bench):
         }
 
     def run(self, progress: Callable[[str], None]) -> dict[str, Any]:
+        began = time.monotonic()
         allow_connections()
         programs = build(progress)
-        if self.cassandra is None:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-bench-")))
+            if {"cql", "cql_near"} & set(self.measured) and self.cassandra is None:
+                self._start_cassandra(stack, folder, progress)
+            progress(f"wan: making data for {', '.join(self.measured)}")
+            sizes, settings = self.make(folder), self.settings(folder)
+            clients = {name: self._clients(name, folder, sizes, progress) for name in self.measured}
+            progress(f"wan: about {self.minutes(clients):.0f} minutes")
+            rounds: list[dict[str, Any]] = []
+            for name in list(self.measured):
+                try:
+                    rounds.extend(
+                        self._case(name, clients[name], programs, folder, settings, sizes, progress)
+                    )
+                except UnavailableBenchError as fault:
+                    # What other cases showed is not lost with this one.
+                    self.skip(progress, name, str(fault))
+            if "objects" in self.measured:
+                try:
+                    rounds.append({"round": 0, "subject": "virtual/forebay", **virtual_link(progress)})
+                except UnavailableBenchError as fault:
+                    self.skip(progress, "virtual", str(fault))
+        if not rounds:
+            raise UnavailableBenchError(f"run bench `wan`: nothing was measured, skipped: {self.skipped}")
+        return self.figures(rounds, sizes, settings, time.monotonic() - began)
+
+    def _start_cassandra(self, stack: ExitStack, folder: Path, progress: Callable[[str], None]) -> None:
+        try:
+            self.cassandra = stack.enter_context(Cassandra(folder / "cassandra", progress)).address
+        except UnavailableBenchError as fault:
             for case in ("cql", "cql_near"):
                 if case in self.measured:
                     self.measured.remove(case)
-                    self._skip(progress, case, "FOREBAY_TEST_CASSANDRA is not set")
-        if not self.measured:
-            raise UnavailableBenchError(
-                f"run bench `wan`: nothing is left to measure, skipped: {self.skipped}"
-            )
-        with tempfile.TemporaryDirectory(prefix="forebay-bench-") as root:
-            folder = Path(root)
-            progress(f"wan: making data for {', '.join(self.measured)}")
-            sizes, settings = self.make(folder), self.settings(folder)
-            rounds: list[dict[str, Any]] = []
-            for name in self.measured:
-                rounds.extend(self._case(name, programs, folder, settings, sizes, progress))
-        results = summarise(rounds)
-        medians = {s: {k: v["median"] for k, v in figures.items()} for s, figures in results.items()}
-        return {
-            "bench": self.name,
-            "conditions": {
-                "machine": machine(),
-                "versions": versions(self.packages),
-                "sizes": sizes,
-                "settings": {key: value for key, value in settings.items() if not key.startswith("path")},
-                "skipped": self.skipped,
-            },
-            "rounds": rounds,
-            "results": results,
-            "bars": self.bars(medians),
-        }
+                    self.skip(progress, case, str(fault))
 
-    def _skip(self, progress: Callable[[str], None], what: str, why: str) -> None:
-        self.skipped[what] = why
-        progress(f"wan: skipped {what}: {why}")
+    def _clients(
+        self, name: str, folder: Path, sizes: dict[str, Any], progress: Callable[[str], None]
+    ) -> list[str]:
+        """The clients of a case that are installed here."""
+        found = []
+        for client in CASES[name].clients:
+            try:
+                python = _peers.interpreter(NEEDS.get(client.removesuffix("_near"), ()))
+                if client == "streaming":
+                    write_mds(python, folder / "shards", sizes["shards"]["samples"])
+            except (_peers.MissingPeerError, UnavailableBenchError) as fault:
+                self.skip(progress, f"{name}/{client}", str(fault))
+            else:
+                found.append(client)
+        return found
+
+    def minutes(self, clients: dict[str, list[str]]) -> float:
+        """How long all of it takes: the time of each measurement, and what starting its process costs."""
+        peers = sum(not name.startswith("forebay") for names in clients.values() for name in names)
+        own = sum(map(len, clients.values())) - peers
+        measured = self.seconds + 1.5
+        return (own * (self.rounds * measured + 3.5) + peers * self.peer_rounds * (measured + 5)) / 60
 
     def _case(
         self,
         name: str,
+        clients: list[str],
         programs: Path,
         folder: Path,
         settings: dict[str, Any],
         sizes: dict[str, Any],
         progress: Callable[[str], None],
     ) -> Iterator[dict[str, Any]]:
-        case = CASES[name]
-        clients = []
-        for client in case.clients:
-            missing = [m for m in NEEDS.get(client, ()) if importlib.util.find_spec(m) is None]
-            if missing:
-                self._skip(progress, f"{name}/{client}", f"`{missing[0]}` is not installed")
-            else:
-                clients.append(client)
         with ExitStack() as stack:
-            target = self._target(stack, name, programs, folder, settings)
-            line = None
-            if case.far:
-                wan = {"rtt_ms": self.rtt_ms, "rate_mbit": self.rate_mbit, "stall_share": case.stall_share}
-                line = stack.enter_context(Line(programs, target, **wan))
-            # One unmeasured turn builds manifests and warms every client's own caches.
+            place = self._place(stack, name, programs, folder)
+            # One unmeasured turn builds our manifests. Others keep nothing from one process to the next.
             for number in range(-1, self.rounds):
                 for client in clients if number % 2 == 0 else clients[::-1]:
-                    near = line is None or client.endswith("_near")
-                    host = target if line is None or near else f"127.0.0.1:{line.port}"
+                    peer = not client.startswith("forebay")
+                    subject = f"{name}/{client}"
+                    if subject in self.skipped or (peer and not 0 <= number < self.peer_rounds):
+                        continue
+                    host, line = place.near if client.endswith("_near") else place.far
                     told = told_to_client(name, settings, sizes, host)
                     told["seconds"] = min(2.0, self.seconds) if number < 0 else self.seconds
                     try:
-                        seen = read(client.removesuffix("_near"), told)
+                        seen = read(client.removesuffix("_near"), told, place.inside)
                     except UnavailableBenchError as fault:
-                        if client.startswith("forebay"):
-                            raise UnavailableBenchError(f"measure `{name}/{client}`: {fault}") from fault
-                        if f"{name}/{client}" not in self.skipped:
-                            self._skip(progress, f"{name}/{client}", str(fault))
+                        if not peer:
+                            raise UnavailableBenchError(f"measure `{subject}`: {fault}") from fault
+                        self.skip(progress, subject, str(fault))
                         continue
-                    figures = figures_of(seen, None if near else line)
+                    figures = figures_of(seen, line)
                     warmup: dict[str, Any] = {"warmup": True} if number < 0 else {}
                     shown = ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
-                    progress(f"wan: round {number} {name}/{client}: {shown}")
-                    yield {"round": number, "subject": f"{name}/{client}", **warmup, **figures}
+                    progress(f"wan: round {number} {subject}: {shown}")
+                    yield {"round": number, "subject": subject, **warmup, **figures}
+
+    def _place(self, stack: ExitStack, name: str, programs: Path, folder: Path) -> Place:
+        """Starts server and line of a case."""
+        case = CASES[name]
+        rate_mbit = self.rate_mbit * case.rate_share
+        if case.loss:
+            cable = Cable(programs, rtt_ms=self.rtt_ms, rate_mbit=rate_mbit, loss=case.loss)
+            stack.enter_context(cable)
+            target = self._target(stack, name, programs, folder, cable)
+            return Place((target, cable), (target, None), cable.client)
+        target = self._target(stack, name, programs, folder)
+        if not case.far:
+            return Place((target, None), (target, None))
+        wan = {"rtt_ms": self.rtt_ms, "rate_mbit": rate_mbit, "stall_share": case.stall_share}
+        line = stack.enter_context(Line(programs, target, **wan))
+        near = (target, None)
+        if any(client.endswith("_near") for client in case.clients):
+            # Without delay and cap, but at the same cost to the machine as the line it is compared with.
+            plain = stack.enter_context(Line(programs, target, rtt_ms=0, rate_mbit=0, stall_share=0))
+            near = (f"127.0.0.1:{plain.port}", None)
+        return Place((f"127.0.0.1:{line.port}", line), near)
 
     def _target(
-        self, stack: ExitStack, name: str, programs: Path, folder: Path, settings: dict[str, Any]
+        self, stack: ExitStack, name: str, programs: Path, folder: Path, cable: Cable | None = None
     ) -> str:
         """Starts the server of a case; returns its host and port."""
         if name.startswith("cql"):
@@ -210,8 +270,10 @@ class WanBench(Bench):
             flags = ["--dir", folder / "shards"]
         elif name == "decoded":
             flags = ["--dir", folder / "images", "--objects", OBJECTS["objects"]]
-        server = stack.enter_context(Program(programs / "forebay-objects", flags))
-        return f"127.0.0.1:{server.port}"
+        address, inside = (cable.address, cable.server) if cable else ("127.0.0.1", ())
+        flags += ["--listen", f"{address}:0"]
+        server = stack.enter_context(Program(programs / "forebay-objects", flags, inside=inside))
+        return f"{address}:{server.port}"
 
     def bars(self, medians: dict[str, Figures]) -> list[dict[str, Any]]:
         bars = []
@@ -241,6 +303,12 @@ class WanBench(Bench):
             if figures := mine[name]:
                 cost = figures["cpu_seconds_per_gigabyte"]
                 bars.append(bar(f"{name}: client CPU", cost, "<= 0.8", "s/GB"))
+        if figures := medians.get("virtual/forebay"):
+            share, held = figures["link_share"] * 100, figures["held_delays"]
+            bars += [
+                bar("virtual 25 Gb/s x 100 ms: share of the link by batch 64 of 512", share, ">= 95", "%"),
+                bar("virtual 25 Gb/s x 100 ms: memory against bandwidth x delay", held, "<= 3.0", "x"),
+            ]
         return bars
 
     def memory_allowed(self) -> float:
@@ -264,19 +332,19 @@ def told_to_client(name: str, settings: dict[str, Any], sizes: dict[str, Any], h
     return told
 
 
-def read(client: str, settings: dict[str, Any]) -> dict[str, Any]:
+def read(client: str, settings: dict[str, Any], inside: Sequence[str] = ()) -> dict[str, Any]:
     """Runs one client in a process of its own; what it printed last is its figures."""
-    command = [sys.executable, "-m", "forebay.bench._wan_clients", client, json.dumps(settings)]
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "NO_PROXY": "*"}
+    python = _peers.interpreter(NEEDS.get(client, ()))
+    command = [*inside, python, "-m", "forebay.bench._wan_clients", client, json.dumps(settings)]
     limit = settings["seconds"] + 300
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired as fault:
         raise UnavailableBenchError(f"read `{settings['spec']}`: not done after {limit:.0f} s") from fault
     if done.returncode != 0:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or ["no message"]
         raise UnavailableBenchError(
-            f"read `{settings['spec']}` with `{client}`: it ended with code {done.returncode}: {last[0]}"
+            f"read `{settings['spec']}` with `{client}`: it ended with code {done.returncode}:"
+            f" {last_line(done.stderr)}"
         )
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if "error" in figures:
