@@ -6,13 +6,14 @@
 //! it ([`request`]), how much of it may be in flight on a link ([`window`]), what of it is kept near ([`cache`]), what is done to a sample
 //! ([`recipe`]), what several jobs share of it ([`feed`]), which prepared batches wait for whom ([`staging`]), who prepares
 //! it for whom ([`dispatcher`]), how it is pulled from there ([`pull`]) and the seeded chance used on the way ([`rng`],
-//! [`permutation`]).
+//! [`permutation`]). What a run will be short of, and what to buy, is computed in [`stall`] and [`capacity`].
 //!
 //! What never enters: files, sockets, threads, clocks, an unseeded random number. Those live in `store`, `ops`
 //! and `engine`, which ask this crate and then act.
 
 pub mod arrival;
 pub mod cache;
+pub mod capacity;
 pub mod cursor;
 pub mod dispatcher;
 pub mod error;
@@ -30,6 +31,7 @@ pub mod size;
 pub mod spec;
 pub mod split;
 pub mod staging;
+pub mod stall;
 pub mod tensor;
 pub mod window;
 
