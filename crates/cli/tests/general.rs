@@ -7,7 +7,7 @@ use harness::Harness;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 12] = [
     &["info"],
     &["verify"],
     &["index"],
@@ -15,6 +15,7 @@ const COMMANDS: [&[&str]; 11] = [
     &["stage"],
     &["show"],
     &["demo"],
+    &["plan"],
     &["config"],
     &["config", "show"],
     &["bench"],

@@ -3,6 +3,7 @@
 //! These types hold words as typed; `resolved` turns them into what the commands need, with all faults at once.
 
 mod cache;
+mod capacity;
 mod data;
 mod raw;
 mod resolved;
@@ -14,6 +15,7 @@ mod worker;
 pub(crate) use cache::{
     CacheArgs, CacheClearArgs, CacheCommand, CacheShowArgs, CacheVerifyArgs, CacheWarmArgs,
 };
+pub(crate) use capacity::{CapacityArgs, CapacityJob};
 pub(crate) use data::{Data, extensions};
 pub(crate) use raw::{
     BenchArgs, CacheHostArgs, ConfigArgs, ConfigCommand, ConfigShowArgs, DemoArgs, IndexArgs, InfoArgs,
@@ -132,6 +134,18 @@ pub(crate) enum Command {
   forebay demo
   forebay demo --samples 5000 --step-ms 2 --batch-size 64")]
     Demo(DemoArgs),
+
+    /// Compute drives, links, machines and their price for a dataset and its accelerators.
+    ///
+    /// For every known kind of drive: how many are needed, what decides that, what they give beyond what is asked, and the
+    /// price. `--have` judges drives you have in mind. With `--cache`, `--nodes` or `--rtt-ms` it also predicts how a run would
+    /// go: epochs, stalls, what limits, and what would help most. Kinds of your own come from a file (`--catalog`).
+    #[command(after_help = "Examples:
+  forebay plan --dataset 100TB --accelerators 16 --rate 200MB --have hdd-8tb=16
+  forebay plan --dataset 150GB --samples 1281167 --accelerators 8 --rate 250MB --access files
+  forebay plan --dataset 10TB --accelerators 64 --rate 100MB --catalog mine.toml --epochs 90 \\
+      --nodes 8 --cache 0,500GB,1TB --rtt-ms 0.5,30 --peers --node-link 25gbe")]
+    Plan(CapacityArgs),
 
     /// Look at configuration.
     #[command(after_help = "Example:

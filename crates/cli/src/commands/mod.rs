@@ -7,6 +7,7 @@ pub(crate) mod bench;
 mod cache;
 mod cache_host;
 mod cache_warm;
+mod capacity;
 mod config;
 mod demo;
 mod dispatcher;
@@ -75,6 +76,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Split(args) => split::run(&args.resolve()?, context),
         Command::Show(args) => show::run(&args.resolve()?, context),
         Command::Demo(args) => demo::run(&args.resolve()?, context),
+        Command::Plan(args) => capacity::run(&args.resolve()?, context),
         Command::Config(args) => match args.command {
             ConfigCommand::Show(args) => config::show(&args, context),
         },
