@@ -60,6 +60,38 @@ impl Consumer {
     }
 }
 
+/// Every `of`-th batch of a rank's sequence, from batch `first` on: what one of several processes makes that are asked
+/// in turn, so that together they make the rank's batches in the rank's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The first batch, below `of`.
+    pub first: u64,
+    /// How many processes are asked.
+    pub of: u64,
+}
+
+impl Default for Turn {
+    /// All batches.
+    fn default() -> Self {
+        Self { first: 0, of: 1 }
+    }
+}
+
+impl Turn {
+    /// Checks the numbers against each other.
+    pub fn check(&self) -> Result<()> {
+        if self.first < self.of && self.of <= 1 << 16 {
+            return Ok(());
+        }
+        Err(Error::invalid_config(format!("turn is {} of {}: turns count from 0", self.first, self.of)))
+    }
+
+    /// The batch of the rank's sequence that is number `step` of this turn.
+    fn batch(self, step: u64) -> u64 {
+        step * self.of + self.first
+    }
+}
+
 /// One place in a rank's sequence of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -81,6 +113,8 @@ pub struct Portion {
     first_step: u64,
     /// What is left of this rank's own sequence.
     local: Remaining,
+    /// Which of its batches are meant.
+    turn: Turn,
 }
 
 impl Portion {
@@ -88,7 +122,8 @@ impl Portion {
     pub fn new(samples: u64, consumer: Consumer, cursor: &Cursor) -> Result<Self> {
         consumer.check()?;
         let start = cursor.start(samples)?;
-        let mut portion = Self { consumer, start, first_step: 0, local: Remaining::full(0) };
+        let mut portion =
+            Self { consumer, start, first_step: 0, local: Remaining::full(0), turn: Turn::default() };
         portion.local = Remaining::full(portion.offset(portion.total_steps()));
         if let Some((step, local)) = cursor.local(&consumer)? {
             if step > portion.total_steps() || local.len() != portion.local.len() {
@@ -105,21 +140,29 @@ impl Portion {
         &self.consumer
     }
 
-    /// Batches still to come; the same on every rank.
+    /// The same portion, of which only the batches of `turn` are read.
+    #[must_use]
+    pub fn in_turn(mut self, turn: Turn) -> Self {
+        self.turn = turn;
+        self
+    }
+
+    /// Batches still to come; the same on every rank, and up to one fewer in later turns.
     pub fn steps(&self) -> u64 {
-        self.total_steps() - self.first_step
+        (self.total_steps() - self.first_step).saturating_sub(self.turn.first).div_ceil(self.turn.of)
     }
 
     /// Samples in the batch `step` steps from here, padding included. Never 0.
     pub fn batch_len(&self, step: u64) -> u64 {
-        let step = self.first_step + step;
+        let step = self.first_step + self.turn.batch(step);
         self.offset(step + 1) - self.offset(step)
     }
 
     /// The places of the batch `step` steps from here, in plan order.
     pub fn batch(&self, step: u64) -> impl Iterator<Item = Place> + '_ {
         let done = self.offset(self.first_step);
-        let (from, to) = (self.offset(self.first_step + step), self.offset(self.first_step + step + 1));
+        let step = self.first_step + self.turn.batch(step);
+        let (from, to) = (self.offset(step), self.offset(step + 1));
         (from..to).map(move |number| self.place(self.local.nth(number - done)))
     }
 
@@ -128,12 +171,13 @@ impl Portion {
         (0..self.steps()).flat_map(|step| self.batch(step))
     }
 
-    /// The cursor after `steps` further batches in plan order: the same on every rank.
+    /// The cursor after `steps` further batches in plan order: the same on every rank. In turns it is where the rank
+    /// stands when every turn had as many.
     pub fn cursor_after(&self, epoch: u64, steps: u64) -> Cursor {
         if steps >= self.steps() {
             return Cursor::start_of(epoch + 1);
         }
-        Cursor::at(epoch, self.start.skip(self.global_offset(steps)))
+        Cursor::at(epoch, self.start.skip(self.global_offset(steps * self.turn.of)))
     }
 
     /// What is left of this rank's sequence, by [`Place::local`].

@@ -36,6 +36,36 @@ fn assert_each_once(mut positions: Vec<u64>, samples: u64) {
 }
 
 proptest! {
+    /// Processes that are asked in turn give a rank's batches in the rank's order, whatever the policy, also from the
+    /// middle of an epoch; each of them can be sent on to where it stood.
+    #[test]
+    fn p026_batches_made_in_turn_are_the_batches_of_the_rank_in_its_order(
+        samples in 0u64..400, world in 1u64..5, batch in 1u64..20, of in 1u64..7, policy in any_policy(),
+        skipped in 0u64..30, rank in 0u64..5,
+    ) {
+        let who = consumer(rank % world, world, batch, policy);
+        let begun = portion(samples, who, &Cursor::start_of(3));
+        let cursor = begun.cursor_after(3, skipped.min(begun.steps().saturating_sub(1)));
+        let whole = portion(samples, who, &cursor);
+        let turns: Vec<Portion> =
+            (0..of).map(|first| portion(samples, who, &cursor).in_turn(Turn { first, of })).collect();
+        prop_assert_eq!(turns.iter().map(Portion::steps).sum::<u64>(), whole.steps());
+        for step in 0..whole.steps() {
+            let turn = &turns[(step % of) as usize];
+            prop_assert_eq!(turn.batch_len(step / of), whole.batch_len(step));
+            let (made, wanted): (Vec<Place>, Vec<Place>) =
+                (turn.batch(step / of).collect(), whole.batch(step).collect());
+            prop_assert_eq!(&made, &wanted);
+            let again = portion(samples, who, &turn.cursor_after(3, step / of))
+                .in_turn(Turn { first: step % of, of });
+            let positions = |places: &[Place]| places.iter().map(|p| (p.position, p.padding)).collect::<Vec<_>>();
+            prop_assert_eq!(positions(&again.batch(0).collect::<Vec<_>>()), positions(&wanted));
+        }
+        for turn in turns {
+            prop_assert_eq!(turn.cursor_after(3, turn.steps()), Cursor::start_of(4));
+        }
+    }
+
     #[test]
     fn p027_all_ranks_have_equal_steps_and_no_batch_is_empty(
         samples in 0u64..500, world in 1u64..9, batch in 1u64..40, policy in any_policy(),
