@@ -170,11 +170,10 @@ class Cable(Line):
 class Cassandra:
     """A real server that the project's own script installs and starts, for as long as this is open."""
 
-    def __init__(self, run: Path, progress: Callable[[str], None]) -> None:
+    def __init__(self, run: Path) -> None:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         self._home = Path(os.environ.get("FOREBAY_SERVERS") or Path(cache) / "forebay-servers") / "cassandra"
         self._run = run
-        progress("wan: starting Cassandra")
         self._say("install")
         try:
             self.address = self._say("start").splitlines()[-1]

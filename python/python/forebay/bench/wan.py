@@ -145,8 +145,6 @@ class WanBench(Bench):
         programs = build(progress)
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-bench-")))
-            if {"cql", "cql_near"} & set(self.measured) and self.cassandra is None:
-                self._start_cassandra(stack, folder, progress)
             progress(f"wan: making data for {', '.join(self.measured)}")
             sizes, settings = self.make(folder), self.settings(folder)
             clients = {name: self._clients(name, folder, sizes, progress) for name in self.measured}
@@ -168,15 +166,6 @@ class WanBench(Bench):
         if not rounds:
             raise UnavailableBenchError(f"run bench `wan`: nothing was measured, skipped: {self.skipped}")
         return self.figures(rounds, sizes, settings, time.monotonic() - began)
-
-    def _start_cassandra(self, stack: ExitStack, folder: Path, progress: Callable[[str], None]) -> None:
-        try:
-            self.cassandra = stack.enter_context(Cassandra(folder / "cassandra", progress)).address
-        except UnavailableBenchError as fault:
-            for case in ("cql", "cql_near"):
-                if case in self.measured:
-                    self.measured.remove(case)
-                    self.skip(progress, case, str(fault))
 
     def _clients(
         self, name: str, folder: Path, sizes: dict[str, Any], progress: Callable[[str], None]
@@ -262,18 +251,19 @@ class WanBench(Bench):
     ) -> str:
         """Starts the server of a case; returns its host and port."""
         if name.startswith("cql"):
-            assert self.cassandra is not None
-            ingest(self.cassandra, folder, CASES[name].settings)
-            return self.cassandra
+            # Started for its own cases: no other is measured beside a server that is never quite idle.
+            address = self.cassandra or stack.enter_context(Cassandra(folder / f"{name}-server")).address
+            ingest(address, folder, CASES[name].settings)
+            return address
         flags: list[object] = ["--objects", OBJECTS["objects"], "--bytes", SAMPLE_BYTES]
         if name == "shards":
             flags = ["--dir", folder / "shards"]
         elif name == "decoded":
             flags = ["--dir", folder / "images", "--objects", OBJECTS["objects"]]
-        address, inside = (cable.address, cable.server) if cable else ("127.0.0.1", ())
-        flags += ["--listen", f"{address}:0"]
+        host, inside = (cable.address, cable.server) if cable else ("127.0.0.1", ())
+        flags += ["--listen", f"{host}:0"]
         server = stack.enter_context(Program(programs / "forebay-objects", flags, inside=inside))
-        return f"{address}:{server.port}"
+        return f"{host}:{server.port}"
 
     def bars(self, medians: dict[str, Figures]) -> list[dict[str, Any]]:
         bars = []
