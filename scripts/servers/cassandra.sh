@@ -1,46 +1,24 @@
 #!/usr/bin/env bash
-# Apache Cassandra on loopback: scripts/servers/cassandra.sh install|start|stop DIR [--run RUN] [--port PORT] [--auth] [--tls] [--nodes N]
+# Apache Cassandra on loopback: scripts/servers/cassandra.sh install|start|stop DIR [--run RUN] [--port PORT] [--auth] [--tls] [--mutual] [--nodes N]
 #
-# From Maven Central alone (70 MB, a minute). Node I listens on 127.0.0.I, CQL on PORT and between nodes on PORT+1. With
-# --auth the user is cassandra, the password too; with --tls clients trust RUN/tls/ca.pem. Needs Java 17, which is the
-# newest that Cassandra 5.0 runs on, and Maven. A start takes 7 to 20 s, each node about 1 GB of memory.
+# From Maven Central alone (70 MB, a minute). Node I listens on 127.0.0.I, CQL on PORT and between nodes on PORT+1, and its
+# process is in RUN/nodeI/pid. With --auth the user is cassandra, the password too; with --tls clients trust RUN/tls/ca.pem;
+# with --mutual they also show who they are by RUN/tls/client.pem and client.key. Needs Java 17, which is the newest that
+# Cassandra 5.0 runs on, and Maven. A start takes 7 to 20 s and 1 GB of memory, three nodes 40 s and 0.6 GB each.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 version=5.0.9
-heap=${FOREBAY_CASSANDRA_HEAP:-1g}
 store_password=changeit
-usage="usage: cassandra.sh install|start|stop DIR [--run RUN] [--port PORT] [--auth] [--tls] [--nodes N]"
-
-find_java() {
-    local home
-    for home in "${JAVA_HOME:-}" /usr/lib/jvm/*17*; do
-        if [ -x "$home/bin/java" ] && "$home/bin/java" -version 2>&1 | grep -q 'version "17\.'; then
-            export JAVA_HOME=$home
-            return
-        fi
-    done
-    give_up "no Java 17 found; JAVA_HOME may name one"
-}
+usage="usage: cassandra.sh install|start|stop DIR [--run RUN] [--port PORT] [--auth] [--tls] [--mutual] [--nodes N]"
 
 install_server() {
     lock "$dir"
     [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ] || return 0
     find_java
-    need mvn "to fetch the server"
-    rm -rf "$dir/lib" "$dir/conf"
+    rm -rf "$dir/conf"
     mkdir -p "$dir/conf"
-    cat >"$dir/pom.xml" <<XML
-<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>forebay</groupId><artifactId>servers</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.cassandra</groupId><artifactId>cassandra-all</artifactId><version>$version</version>
-  </dependency></dependencies>
-</project>
-XML
-    mvn -q -B -ntp -f "$dir/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
-        -DincludeScope=runtime -DoutputDirectory="$dir/lib"
+    fetch_jars "$dir" org.apache.cassandra:cassandra-all:$version
     # Found on the class path; without it every debug line is logged.
     cat >"$dir/conf/logback.xml" <<'XML'
 <configuration>
@@ -92,6 +70,8 @@ cdc_raw_directory: "$1/cdc_raw"
 commitlog_sync: periodic
 commitlog_sync_period: 10000ms
 auto_snapshot: false
+# Nodes join before there is any data that they could take over.
+auto_bootstrap: false
 YAML
     # Long, because the machine may be busy with a build.
     printf '%s_timeout: 60s\n' request read_request range_request write_request truncate_request native_transport
@@ -101,9 +81,11 @@ YAML
 client_encryption_options:
   enabled: true
   optional: false
-  require_client_auth: false
+  require_client_auth: ${mutual:-false}
   keystore: "$run/tls/server.p12"
   keystore_password: $store_password
+  truststore: "$run/tls/trusted.p12"
+  truststore_password: $store_password
   store_type: PKCS12
 YAML
 }
@@ -118,7 +100,7 @@ start_node() { # NUMBER NODES
     if [ "$2" = 1 ]; then
         quick=(-Dcassandra.ring_delay_ms=0 -Dcassandra.skip_wait_for_gossip_to_settle=0)
     else
-        quick=(-Dcassandra.ring_delay_ms=5000 -Dcassandra.consistent.rangemovement=false
+        quick=(-Dcassandra.ring_delay_ms=2000 -Dcassandra.consistent.rangemovement=false
             -Dcassandra.gossip_settle_min_wait_ms=1000 -Dcassandra.gossip_settle_interval_ms=500)
     fi
     # As root it would lock its whole heap in memory.
@@ -139,15 +121,21 @@ start_node() { # NUMBER NODES
         grep -q 'Created default superuser role' "$node/log"
 }
 
+# Whether the first node has seen all the others.
+joined() { # NODES
+    [ "$(grep -o '127.0.0.[0-9]*:[0-9]* is now UP' "$run/node1/log" | sort -u | wc -l)" -ge $(($1 - 1)) ]
+}
+
 start_server() {
-    local nodes=1 number
+    local nodes=1 number waiting=() comma
     [ -d "$dir/lib" ] || give_up "start Cassandra: it is not installed in $dir"
-    auth='' tls=''
+    auth='' tls='' mutual=''
     set -- ${flags[@]+"${flags[@]}"}
     while [ $# -gt 0 ]; do
         case $1 in
             --auth) auth=1 ;;
             --tls) tls=1 ;;
+            --mutual) tls=1 mutual=true ;;
             --nodes) nodes=${2:?$usage} && shift ;;
             *) give_up "$usage" ;;
         esac
@@ -159,13 +147,22 @@ start_server() {
         certificates "$run/tls"
         openssl pkcs12 -export -name cassandra -in "$run/tls/server.pem" -inkey "$run/tls/server.key" \
             -certfile "$run/tls/ca.pem" -out "$run/tls/server.p12" -passout "pass:$store_password"
+        "$JAVA_HOME/bin/keytool" -importcert -noprompt -alias authority -file "$run/tls/ca.pem" \
+            -keystore "$run/tls/trusted.p12" -storetype PKCS12 -storepass "$store_password" 2>/dev/null
     fi
     running "$run/node1/pid" "$run/node1/conf/" || echo "${port:-$(free_port 1)}" >"$run/port"
     base=$(<"$run/port")
-    for ((number = 1; number <= nodes; number++)); do
-        start_node "$number" "$nodes"
+    heap=${FOREBAY_CASSANDRA_HEAP:-$([ "$nodes" = 1 ] && echo 1g || echo 512m)}
+    start_node 1 "$nodes"
+    # The others find it there, and need not wait for each other.
+    for ((number = 2; number <= nodes; number++)); do
+        start_node "$number" "$nodes" &
+        waiting+=("$!")
     done
-    echo "127.0.0.1:$base"
+    for number in ${waiting[@]+"${waiting[@]}"}; do wait "$number"; done
+    [ "$nodes" = 1 ] || await 60 "$run/node1/pid" "$run/node1/conf/cassandra.yaml" "$run/node1/log" joined "$nodes"
+    for ((number = 1; number <= nodes; number++)); do printf '%s127.0.0.%d:%d' "${comma-}" "$number" "$base" && comma=,; done
+    echo
 }
 
 read_words "$usage" "$@"

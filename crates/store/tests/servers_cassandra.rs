@@ -253,6 +253,38 @@ async fn p011_a_server_without_a_trusted_certificate_is_refused_unless_told_in_w
 }
 
 #[tokio::test]
+async fn p011_a_server_that_asks_who_we_are_takes_a_certificate_of_its_authority_alone() {
+    let Some(server) = server("FOREBAY_TEST_CASSANDRA_MUTUAL") else { return };
+    let Some(ca) = self::server("FOREBAY_TEST_CASSANDRA_MUTUAL_CA") else { return };
+    let beside = |name: &str| std::path::Path::new(&ca).with_file_name(name).display().to_string();
+    let (cert, key) = (beside("client.pem"), beside("client.key"));
+    let folder = tempfile::tempdir().unwrap();
+    let stranger = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let strange = |name: &str, pem: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        path.display().to_string()
+    };
+    let (other_cert, other_key) =
+        (strange("cert.pem", stranger.cert.pem()), strange("key.pem", stranger.signing_key.serialize_pem()));
+    let root = format!("cassandra://{server}/system/local");
+    let open = |shown: &[(&str, &str)]| {
+        let trust = [("id_column", "key"), ("tls", "on"), ("tls_ca_file", ca.as_str())];
+        CassandraStore::open(&root, &words(&[&trust, shown].concat())).unwrap()
+    };
+    // It got in: what is wrong is the table, which is the server's own.
+    let error = open(&[("tls_client_cert", &cert), ("tls_client_key", &key)]).head("a").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
+    let other = [("tls_client_cert", other_cert.as_str()), ("tls_client_key", other_key.as_str())];
+    for shown in [&[][..], &other] {
+        let error = open(shown).head("a").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+        assert!(error.message().contains(&server), "{error:?}");
+        assert!(error.hint().unwrap().contains("tls_client_cert"), "{error:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_cluster_that_is_not_there_is_unavailable_by_name() {
     // A port that was free a moment ago: whoever takes it meanwhile does not speak CQL, which is as good.
     let port = {

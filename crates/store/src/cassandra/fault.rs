@@ -3,16 +3,24 @@
 use super::settings::Settings;
 use forebay_core::{Error, ErrorKind};
 use scylla::errors::{
-    ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, ExecutionError,
-    MetadataError, NewSessionError, NextPageError, NextRowError, PagerExecutionError, PrepareError,
-    RequestAttemptError, RequestError,
+    BrokenConnectionError, BrokenConnectionErrorKind, ConnectionError, ConnectionPoolError,
+    ConnectionSetupRequestErrorKind, DbError, ExecutionError, FrameHeaderParseError, MetadataError,
+    NewSessionError, NextPageError, NextRowError, PagerExecutionError, PrepareError, RequestAttemptError,
+    RequestError,
 };
 use std::time::Duration;
 
-/// No session could be made.
-pub(super) fn connect(settings: &Settings, error: NewSessionError) -> Error {
+/// No session could be made. `unshown`: the server asked for a certificate, and there was none to show.
+pub(super) fn connect(settings: &Settings, error: NewSessionError, unshown: bool) -> Error {
     let doing = format!("connect to {}", settings.hosts());
     match error {
+        NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
+            last_connection_error,
+        })) if unshown && is_cut(&last_connection_error) => {
+            Error::new(ErrorKind::Denied, format!("{doing}: the server asks for a client's certificate"))
+                .with_source(last_connection_error)
+                .with_hint(SHOW)
+        }
         NewSessionError::MetadataError(MetadataError::ConnectionPoolError(pool)) => self::pool(&doing, pool),
         NewSessionError::FailedToResolveAnyHostname(_) => {
             Error::unavailable(format!("{doing}: no such host is known")).with_source(error)
@@ -42,6 +50,16 @@ fn connection(doing: &str, error: ConnectionError) -> Error {
                     .with_hint("give the options `username` and `password`, or set CASSANDRA_USERNAME and CASSANDRA_PASSWORD")
             }
             ConnectionSetupRequestErrorKind::DbError(kind, why) => database(doing, &kind, &why),
+            ConnectionSetupRequestErrorKind::BrokenConnection(broken) if alert(&broken).is_some() => {
+                let why = alert(&broken).unwrap_or_default();
+                let message = format!("{doing}: the server does not take the certificate that was shown: {why}");
+                Error::new(ErrorKind::Denied, message).with_hint(SHOW)
+            }
+            ConnectionSetupRequestErrorKind::BrokenConnection(broken) => {
+                Error::unavailable(format!("{doing}: the server closed the connection before it said a word"))
+                    .with_source(broken)
+                    .with_hint("check the port, and whether the server wants `tls` = `on`, `tls_client_cert` and `tls_client_key`")
+            }
             other => Error::unavailable(format!("{doing}: the server does not answer as one of CQL does"))
                 .with_source(other)
                 .with_hint("check the port, and whether the server wants `tls` = `on`"),
@@ -55,6 +73,30 @@ fn connection(doing: &str, error: ConnectionError) -> Error {
             .with_hint("check the hosts and ports, and whether the server wants `tls` = `on`"),
         other => Error::unavailable(doing).with_source(other),
     }
+}
+
+const SHOW: &str =
+    "`tls_client_cert` and `tls_client_key` name a certificate of an authority that the server trusts";
+
+/// Whether the connection was there and ended without a word of CQL.
+fn is_cut(error: &ConnectionError) -> bool {
+    match error {
+        ConnectionError::BrokenConnection(_) | ConnectionError::IoError(_) => true,
+        ConnectionError::ConnectionSetupRequestError(setup) => {
+            matches!(setup.error, ConnectionSetupRequestErrorKind::BrokenConnection(_))
+        }
+        _ => false,
+    }
+}
+
+/// What the other side of TLS said when it ended the connection, if that still reached us.
+fn alert(broken: &BrokenConnectionError) -> Option<String> {
+    let (BrokenConnectionErrorKind::FrameHeaderParseError(FrameHeaderParseError::HeaderIoError(io))
+    | BrokenConnectionErrorKind::WriteError(io)) = broken.downcast_ref()?
+    else {
+        return None;
+    };
+    untrusted(io).then(|| io.to_string())
 }
 
 /// Whether TLS ended because one side does not trust the other.

@@ -10,13 +10,16 @@ use super::table::Tables;
 use crate::Net;
 use crate::http::tls;
 use forebay_core::{Error, ErrorKind, Result};
+use rustls::SignatureScheme;
+use rustls::client::ResolvesClientCert;
+use rustls::sign::CertifiedKey;
 use scylla::client::PoolSize;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
 use scylla::statement::Consistency;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -116,10 +119,32 @@ async fn connect(settings: &Settings) -> Result<Arc<Session>> {
     if let Some(center) = &settings.local_dc {
         builder = builder.prefer_datacenter(center.clone());
     }
+    let asked = Arc::new(Asked::default());
     if let Some(options) = &settings.tls {
-        builder = builder.tls_context(Some(tls::client_config(options)?));
+        let mut config = tls::client_config(options)?;
+        if options.client_cert.is_none() {
+            Arc::make_mut(&mut config).client_auth_cert_resolver = Arc::clone(&asked) as _;
+        }
+        builder = builder.tls_context(Some(config));
     }
-    builder.build().await.map(Arc::new).map_err(|error| fault::connect(settings, error))
+    let made = builder.build().await.map(Arc::new);
+    made.map_err(|error| fault::connect(settings, error, asked.0.load(Ordering::Relaxed)))
+}
+
+/// Shows no certificate, and remembers that the server asked for one: it says so before it closes the connection, and not
+/// always afterwards.
+#[derive(Debug, Default)]
+struct Asked(AtomicBool);
+
+impl ResolvesClientCert for Asked {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.store(true, Ordering::Relaxed);
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
 }
 
 /// Makes things once, and gives everyone who waited for an attempt that failed the failure of that attempt.

@@ -97,11 +97,11 @@ impl Settings {
                 .with_hint(format!("options are {}", all.join(", "))));
         }
         if options.contains_key("secure_connect_bundle") {
-            let why =
-                "secure connect bundles are not offered: the driver cannot reach nodes through such a proxy";
-            return Err(Error::unsupported(format!("open `{root}`: {why}")).with_hint(
-                "name the nodes, and use `tls`, `tls_ca_file`, `tls_client_cert` and `tls_client_key`",
-            ));
+            // Its proxy tells nodes apart by the name in the TLS handshake, and the driver puts an address there.
+            let why = "secure connect bundles are not offered: the driver cannot name nodes to the proxy behind one";
+            let hint = "name nodes that can be reached directly, with `tls` = `on` and the bundle's ca.crt, cert and key \
+                as `tls_ca_file`, `tls_client_cert` and `tls_client_key`";
+            return Err(Error::unsupported(format!("open `{root}`: {why}")).with_hint(hint));
         }
         let rest = root.strip_prefix("cassandra://").unwrap_or(root);
         let parts: Vec<&str> = rest.split('/').collect();
@@ -264,6 +264,7 @@ mod tests {
         }
         let bundle = read("cassandra://a/b/c", &[("secure_connect_bundle", "x.zip")]).unwrap_err();
         assert_eq!(bundle.kind(), ErrorKind::Unsupported);
+        assert!(bundle.message().contains("proxy") && bundle.hint().unwrap().contains("`tls_client_cert`"));
     }
 
     #[test]
