@@ -85,7 +85,7 @@ test-scripts:
 	@mkdir -p $(LOGS)
 	$(PY) -m pytest scripts/tests --junitxml=$(LOGS)/pytest-scripts.xml
 
-test-servers: ## Rust tests against real MinIO, AIStore and Cassandra, which it installs; says what it skipped
+test-servers: ## Rust tests against real MinIO, AIStore, Cassandra and HDFS, which it installs; says what it skipped
 	@scripts/servers/test.sh
 
 stubs:

@@ -25,6 +25,37 @@ find_go() {
     export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS=-buildvcs=false
 }
 
+# Java 17, for servers that run on nothing newer: JAVA_HOME.
+find_java() {
+    local home
+    for home in "${JAVA_HOME:-}" /usr/lib/jvm/*17*; do
+        if [ -x "$home/bin/java" ] && "$home/bin/java" -version 2>&1 | grep -q 'version "17\.'; then
+            export JAVA_HOME=$home
+            return
+        fi
+    done
+    give_up "no Java 17 found; JAVA_HOME may name one"
+}
+
+# Programs of Maven Central and all that they need, as jars in DIR/lib.
+fetch_jars() { # DIR GROUP:ARTIFACT:VERSION...
+    local dir=$1 group artifact version
+    shift
+    need mvn "to fetch the server"
+    rm -rf "$dir/lib"
+    {
+        echo '<project><modelVersion>4.0.0</modelVersion>'
+        echo '<groupId>forebay</groupId><artifactId>servers</artifactId><version>1</version><packaging>pom</packaging>'
+        echo '<dependencies>'
+        while IFS=: read -r group artifact version; do
+            echo "<dependency><groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version></dependency>"
+        done < <(printf '%s\n' "$@")
+        echo '</dependencies></project>'
+    } >"$dir/pom.xml"
+    mvn -q -B -ntp -f "$dir/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+        -DincludeScope=runtime -DoutputDirectory="$dir/lib"
+}
+
 # Holds a lock on DIR until the script ends: two installations at once would write the same files.
 lock() { # DIR
     exec 9>"$1/.lock"
@@ -45,6 +76,8 @@ launch() { # PIDFILE LOG COMMAND...
     shift 2
     setsid "$@" </dev/null >"$log" 2>&1 9>&- &
     echo $! >"$pidfile"
+    # Until then it is a copy of this shell, which `running` would not know.
+    while [ "$(readlink "/proc/$!/exe")" = "$(readlink "/proc/$$/exe")" ]; do sleep 0.01; done
 }
 
 # Waits until a command succeeds, as long as the process lives.

@@ -3,6 +3,7 @@
 #
 # Every test program whose name begins with `servers_`, beside all servers that this machine can install. Each test says
 # by itself why it was skipped. The first run builds the servers, which takes minutes; later ones start them in seconds.
+# The test that kills one node of three comes last and alone, so that those nodes take the memory of the servers before.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 logs=target/test-logs
@@ -10,6 +11,20 @@ mkdir -p "$logs"
 # Compiled first: servers need not wait, idle and in memory, for a build.
 # shellcheck disable=SC2086  # LOCKED is no word or one
 cargo test ${LOCKED:-} --no-run --test 'servers_*'
+status=0
 # shellcheck disable=SC2086
-scripts/servers/with minio,minio-tls,aistore,cassandra,cassandra-auth,cassandra-tls -- \
-    cargo test ${LOCKED:-} --no-fail-fast --test 'servers_*' "$@" -- --show-output 2>&1 | tee "$logs/servers.log"
+scripts/servers/with minio,minio-tls,aistore,cassandra,cassandra-auth,cassandra-tls,cassandra-mutual -- \
+    cargo test ${LOCKED:-} --no-fail-fast --test 'servers_*' "$@" -- --show-output \
+    --skip p010_a_node_killed 2>&1 | tee "$logs/servers.log" || status=$?
+# shellcheck disable=SC2086
+scripts/servers/with cassandra-three -- \
+    cargo test ${LOCKED:-} --test servers_three "$@" -- --show-output 2>&1 | tee -a "$logs/servers.log" || status=$?
+# A feature that is off by default, so it is built by itself, with as little as it needs and as fast as it goes.
+hdfs=(cargo test ${LOCKED:-} -p forebay-store --no-default-features --features hdfs --target-dir target/hdfs
+    --config 'profile.dev.opt-level=0' --config 'profile.dev.package."*".opt-level=0' --test servers_hdfs)
+if "${hdfs[@]}" --no-run; then
+    scripts/servers/with hdfs -- "${hdfs[@]}" "$@" -- --show-output 2>&1 | tee -a "$logs/servers.log" || status=$?
+else
+    status=1
+fi
+exit "$status"

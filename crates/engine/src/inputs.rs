@@ -108,6 +108,12 @@ impl Inputs {
         self.manifest.object(object).key.into_owned()
     }
 
+    /// Key of a stored object, and its size when the manifest was built.
+    pub(crate) fn object(&self, object: u32) -> (String, u64) {
+        let info = self.manifest.object(object);
+        (info.key.into_owned(), info.size)
+    }
+
     /// What is known about a sample, for an error.
     pub(crate) fn facts(&self, sample: SampleId, epoch: u64) -> Facts {
         Facts {

@@ -115,6 +115,42 @@ fn p013_cut_refused_and_broken_answers_are_made_good() {
     }
 }
 
+/// Keeps the checksum of each object of [`bucket`] beside it, by writing it again through S3.
+fn checked_bucket() -> (SlowServer, Dataset, tempfile::TempDir) {
+    let (server, dataset, folder) = bucket();
+    let words = [("endpoint".to_owned(), server.url()), ("anonymous".to_owned(), "true".to_owned())];
+    let store = forebay_store::remote::open(&format!("s3://{BUCKET}"), &words.into()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for sample in 0..SAMPLES {
+        runtime.block_on(store.write(&format!("o/{sample:05}.bin"), payload(sample).into())).unwrap();
+    }
+    (server, dataset, folder)
+}
+
+#[test]
+fn p013_bytes_changed_on_the_way_are_read_again_until_they_are_right() {
+    let (server, dataset, _folder) = checked_bucket();
+    let asked: Mutex<HashMap<String, u64>> = Mutex::default();
+    server.script(move |seen| {
+        let mut asked = asked.lock().unwrap();
+        let times = asked.entry(seen.key.to_string()).or_default();
+        *times += 1;
+        if *times == 1 { Act::fault(Fault::Corrupt(1234)) } else { Act::default() }
+    });
+    assert_whole(&epoch(&mut loader(&dataset, &recipe(), config())));
+    // One that stays wrong is a bad sample with a name.
+    server.script(|seen| {
+        let wrong = seen.key.ends_with("00077.bin");
+        if wrong { Act::fault(Fault::Corrupt(1234)) } else { Act::default() }
+    });
+    let mut skipping = loader(&dataset, &recipe(), LoaderConfig { on_error: OnError::Skip, ..config() });
+    let delivered = ids(&epoch(&mut skipping));
+    assert_eq!((delivered.len() as u64, delivered.contains(&77)), (SAMPLES - 1, false));
+    let [fault] = skipping.faults() else { panic!("{:?}", skipping.faults().len()) };
+    assert_eq!((fault.sample_id.0, fault.error.kind()), (77, ErrorKind::Corrupt));
+    assert!(fault.error.report().contains("00077.bin"), "{:?}", fault.error);
+}
+
 #[test]
 fn a_server_that_goes_away_and_comes_back_costs_no_sample() {
     let (server, dataset, _folder) = bucket();

@@ -22,6 +22,7 @@ const ROOM: &str = "conformance/";
 pub async fn run(store: Arc<dyn Store>) {
     let store = &*store;
     reads_the_whole_object(store).await;
+    a_whole_object_of_another_size_is_stale(store).await;
     reads_bounded_open_and_last_ranges(store).await;
     an_empty_range_is_not_an_error(store).await;
     a_range_beyond_the_object_is_an_error(store).await;
@@ -41,6 +42,19 @@ pub async fn run(store: Arc<dyn Store>) {
 pub async fn reads_the_whole_object(store: &dyn Store) {
     let (key, bytes) = put(store, "whole", 100_000).await;
     assert_eq!(store.read(&key, ByteRange::Full).await.unwrap(), bytes, "whole object");
+}
+
+/// `Whole` gives the same as `Full`, unless the object does not have the size that was said.
+pub async fn a_whole_object_of_another_size_is_stale(store: &dyn Store) {
+    for size in [0, 100_000] {
+        let (key, bytes) = put(store, "sized", size).await;
+        assert_eq!(store.read(&key, ByteRange::Whole(size as u64)).await.unwrap(), bytes, "{size} bytes");
+        for other in [size as u64 + 1, (size as u64).saturating_sub(1), 1 << 40] {
+            if other != size as u64 {
+                refused(store.read(&key, ByteRange::Whole(other)).await, ErrorKind::Stale, &(size, other));
+            }
+        }
+    }
 }
 
 /// Ranges with fixed and open ends give the same bytes as slices.

@@ -17,6 +17,8 @@ pub mod flaky;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gunzip;
+#[cfg(feature = "hdfs")]
+pub mod hdfs;
 pub mod http;
 pub mod key;
 pub mod limit;
@@ -26,6 +28,7 @@ pub mod net;
 pub mod range;
 pub mod remote;
 pub mod retry;
+mod spans;
 mod spare;
 pub mod throttle;
 
@@ -35,6 +38,8 @@ pub use cassandra::CassandraStore;
 pub use counting::CountingStore;
 pub use flaky::FlakyStore;
 pub use gunzip::{GunzipOptions, GunzipStore};
+#[cfg(feature = "hdfs")]
+pub use hdfs::HdfsStore;
 pub use http::HttpStore;
 pub use limit::LimitStore;
 pub use local::LocalStore;

@@ -8,6 +8,8 @@ use std::ops::Range;
 pub enum ByteRange {
     /// All of it.
     Full,
+    /// All of an object that is known to have so many bytes. One of another size has changed: the error is `stale`.
+    Whole(u64),
     /// `start..end`.
     Bounded {
         /// First byte.
@@ -28,10 +30,18 @@ impl From<Range<u64>> for ByteRange {
 }
 
 impl ByteRange {
+    /// A range of an object that is known to have `size` bytes: all of it is asked for as such, because then stores can
+    /// compare checksums and see that the object changed.
+    pub fn within(range: Range<u64>, size: u64) -> Self {
+        if range == (0..size) { Self::Whole(size) } else { range.into() }
+    }
+
     /// The offsets meant in an object of `size` bytes, or an error that names both.
     pub fn resolve(self, size: u64) -> Result<Range<u64>> {
         let range = match self {
             Self::Full => 0..size,
+            Self::Whole(expected) if expected == size => 0..size,
+            Self::Whole(expected) => return Err(changed(expected, size)),
             Self::Bounded { start, end } => start..end,
             Self::From(start) => start..size.max(start),
             Self::Last(length) => {
@@ -51,6 +61,11 @@ impl ByteRange {
         }
         Ok(range)
     }
+}
+
+fn changed(expected: u64, size: u64) -> Error {
+    Error::stale(format!("the object has {size} bytes, and had {expected} when it was looked at"))
+        .with_hint("the object was changed; scan the dataset again")
 }
 
 /// Checks the contract of [`crate::Store::read_parts`]: parts ascend, do not overlap and lie within the object.
@@ -75,6 +90,7 @@ fn outside(what: &str, size: u64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_core::ErrorKind;
 
     #[test]
     fn parts_must_ascend_without_overlap_inside_the_object() {
@@ -93,6 +109,10 @@ mod tests {
         assert_eq!(ByteRange::Last(3).resolve(10).unwrap(), 7..10);
         for beyond in [ByteRange::From(11), ByteRange::Last(11), (5..11).into(), (11..11).into()] {
             assert!(beyond.resolve(10).is_err(), "{beyond:?}");
+        }
+        assert_eq!(ByteRange::Whole(10).resolve(10).unwrap(), 0..10);
+        for other in [9, 11] {
+            assert_eq!(ByteRange::Whole(10).resolve(other).unwrap_err().kind(), ErrorKind::Stale);
         }
         assert!(ByteRange::Bounded { start: 5, end: 4 }.resolve(10).is_err());
     }

@@ -24,7 +24,7 @@ pub fn address(url: &str) -> Result<Option<Address>> {
     let Some((scheme, rest)) = url.split_once("://") else { return Ok(None) };
     let scheme = scheme.to_ascii_lowercase();
     match scheme.as_str() {
-        "http" | "https" | "s3" | "s3a" | "gs" | "az" | "ais" => {
+        "http" | "https" | "s3" | "s3a" | "gs" | "az" | "ais" | "hdfs" => {
             let (root, key) = rest.split_once('/').unwrap_or((rest, ""));
             if root.is_empty() {
                 return Err(Error::invalid_config(format!("open `{url}`: the URL names no host or bucket")));
@@ -73,6 +73,8 @@ pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         "az" => return Ok(Arc::new(crate::cloud::azure::open(root, options)?)),
         #[cfg(feature = "cassandra")]
         "cassandra" => return Ok(Arc::new(crate::CassandraStore::open(root, options)?)),
+        #[cfg(feature = "hdfs")]
+        "hdfs" => return Ok(Arc::new(crate::HdfsStore::open(root, options)?)),
         _ => {}
     }
     let feature = match scheme {
@@ -80,6 +82,7 @@ pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         "gs" => "gcs",
         "az" => "azure",
         "cassandra" => "cassandra",
+        "hdfs" => "hdfs",
         _ => return Err(Error::unsupported(format!("open `{root}`: no store has the scheme `{scheme}://`"))),
     };
     let why = format!("open `{root}`: this build leaves stores of scheme `{scheme}://` out");
@@ -98,6 +101,7 @@ mod tests {
         assert_eq!(split("S3://bucket"), is("s3://bucket", ""));
         assert_eq!(split("http://host:80/a/"), is("http://host:80", "a/"));
         assert_eq!(split("http://host/a%20b?sig=1#x"), is("http://host?sig=1", "a b"));
+        assert_eq!(split("hdfs://host:9000/a/b.tar"), is("hdfs://host:9000", "a/b.tar"));
         assert_eq!(split("cassandra://a,b:9/space/table"), is("cassandra://a,b:9/space/table", ""));
         assert_eq!((split("/a/b"), split("file:///a"), split("a.tar")), (None, None, None));
         assert!(address("s3:///key").is_err() && address("cassandra://host/space").is_err());
@@ -110,6 +114,7 @@ mod tests {
             ("gs://bucket", "gcs", cfg!(feature = "gcs")),
             ("az://container", "azure", cfg!(feature = "azure")),
             ("cassandra://host/space/table", "cassandra", cfg!(feature = "cassandra")),
+            ("hdfs://host:9000", "hdfs", cfg!(feature = "hdfs")),
         ] {
             let opened = open(root, &StoreOptions::new());
             let left_out = opened.err().filter(|error| error.kind() == forebay_core::ErrorKind::Unsupported);

@@ -93,7 +93,7 @@ impl ThrottleStore {
     /// Where the bytes of an answer lie in the object.
     async fn place(&self, key: &str, range: ByteRange, length: u64) -> Result<Range<u64>> {
         let start = match range {
-            ByteRange::Full => 0,
+            ByteRange::Full | ByteRange::Whole(_) => 0,
             ByteRange::Bounded { start, .. } | ByteRange::From(start) => start,
             ByteRange::Last(_) => self.inner.head(key).await?.size.saturating_sub(length),
         };

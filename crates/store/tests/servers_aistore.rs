@@ -53,6 +53,33 @@ async fn p016_ranges_equal_slices_and_beyond_is_an_error() {
 }
 
 #[tokio::test]
+async fn p013_the_checksum_that_comes_with_an_object_is_that_of_its_bytes() {
+    let Some(store) = bucket("checked").await else { return };
+    let bytes = pattern(200_000);
+    store.write("a", bytes.clone()).await.unwrap();
+    let client = HttpClient::new(&HttpOptions::default()).unwrap();
+    let endpoint = forebay_testkit::skip::server("FOREBAY_TEST_AIS").unwrap();
+    let path = store.url("a").replace("ais://", "/v1/objects/");
+    let mut url = url::Url::parse(&format!("{}{path}?provider=ais", endpoint.trim_end_matches('/'))).unwrap();
+    let answer = loop {
+        let request =
+            HttpRequest { method: Method::Get, url: &url, headers: &[], body: Bytes::new(), expect: 1 << 20 };
+        let answer = client.send(request).await.unwrap();
+        match answer.headers.get("location") {
+            Some(next) => url = url.join(next).unwrap(),
+            None => break answer,
+        }
+    };
+    assert_eq!((answer.status, answer.headers.get("ais-checksum-type")), (200, Some("xxhash2")));
+    let told = format!("{:016x}", xxhash_rust::xxh64::xxh64(&bytes, 0));
+    assert_eq!(answer.headers.get("ais-checksum-value"), Some(told.as_str()));
+    // It is compared, and fits, however all of the object is asked for.
+    for range in [ByteRange::Full, ByteRange::Whole(200_000), (0..200_000).into()] {
+        assert_eq!(store.read("a", range).await.unwrap(), bytes, "{range:?}");
+    }
+}
+
+#[tokio::test]
 async fn p016_a_member_of_an_archive_equals_its_slice() {
     let Some(store) = bucket("members").await else { return };
     let (one, two) = (pattern(3000), Bytes::from_static(b"second"));

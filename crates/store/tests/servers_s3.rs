@@ -14,6 +14,9 @@ use forebay_testkit::skip::server;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 const ROOT: &str = "s3://forebay-test";
 const PUBLIC: &str = "s3://forebay-public";
@@ -38,6 +41,67 @@ async fn s3_conforms_over_https_with_a_ca_of_its_own() {
         return;
     };
     conformance::run(Arc::new(open(ROOT, &[("endpoint", &endpoint), ("tls_ca_file", &ca)]))).await;
+}
+
+/// Stands before a server and inverts one byte of so many answers, behind their heads.
+async fn flipping(server: &str, answers: Arc<AtomicUsize>) -> String {
+    const PLACE: usize = 10_000;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let server = server.trim_start_matches("http://").to_owned();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let (server, answers) = (server.clone(), Arc::clone(&answers));
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(server).await.unwrap();
+                let (mut asked, mut said, mut place) = (vec![0; 64 << 10], vec![0; 64 << 10], 0);
+                loop {
+                    tokio::select! {
+                        count = client.read(&mut asked) => {
+                            let Some(count) = count.ok().filter(|count| *count > 0) else { return };
+                            place = 0;
+                            server.write_all(&asked[..count]).await.unwrap();
+                        }
+                        count = server.read(&mut said) => {
+                            let Some(count) = count.ok().filter(|count| *count > 0) else { return };
+                            let one_less = |left: usize| left.checked_sub(1);
+                            if (place..place + count).contains(&PLACE)
+                                && answers.fetch_update(SeqCst, SeqCst, one_less).is_ok()
+                            {
+                                said[PLACE - place] ^= 255;
+                            }
+                            place += count;
+                            let _ = client.write_all(&said[..count]).await;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn p013_a_real_server_keeps_the_checksum_and_a_changed_byte_is_found_by_it() {
+    let Some(endpoint) = server("FOREBAY_TEST_S3") else { return };
+    let bytes: Bytes = (0..200_000u64).map(|at| forebay_core::rng::mix64(at) as u8).collect();
+    let size = bytes.len() as u64;
+    open(ROOT, &[("endpoint", &endpoint)]).write("checked", bytes.clone()).await.unwrap();
+    let left = Arc::new(AtomicUsize::new(0));
+    let store = open(ROOT, &[("endpoint", &flipping(&endpoint, Arc::clone(&left)).await)]);
+    for range in [ByteRange::Full, ByteRange::Whole(size)] {
+        assert_eq!(store.read("checked", range).await.unwrap(), bytes, "{range:?}");
+        left.store(2, SeqCst);
+        assert_eq!(store.read("checked", range).await.unwrap(), bytes, "{range:?}");
+        assert_eq!(left.load(SeqCst), 0, "two answers were changed and noticed");
+        left.store(9, SeqCst);
+        let error = store.read("checked", range).await.unwrap_err();
+        assert_eq!((error.kind(), left.swap(0, SeqCst)), (ErrorKind::Corrupt, 6), "{error:?}");
+        assert!(error.message().contains(&format!("{ROOT}/checked")), "{error:?}");
+    }
+    // No server tells a checksum of a part.
+    left.store(1, SeqCst);
+    assert_ne!(store.read("checked", (0..size).into()).await.unwrap(), bytes);
 }
 
 /// The other clouds have no server here, so what they share runs on this one. Its keys have no control characters.

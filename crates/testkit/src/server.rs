@@ -55,6 +55,8 @@ type Script = Arc<dyn Fn(&Seen<'_>) -> Act + Send + Sync>;
 struct Shared {
     objects: RwLock<Objects>,
     script: RwLock<Script>,
+    /// What is told about objects besides the usual, by key.
+    headers: RwLock<HashMap<String, (String, String)>>,
     down: AtomicBool,
     requests: AtomicU64,
     bytes: AtomicU64,
@@ -92,6 +94,7 @@ impl SlowServer {
         let shared = Arc::new(Shared {
             objects: RwLock::new(objects),
             script: RwLock::new(Arc::new(|_| Act::default())),
+            headers: RwLock::default(),
             down: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -125,6 +128,12 @@ impl SlowServer {
     /// Puts an object in place, or replaces it.
     pub fn put(&self, key: &str, bytes: &[u8]) {
         self.shared.objects.write().unwrap_or_else(PoisonError::into_inner).put(key, bytes.into());
+    }
+
+    /// Tells a header with every answer that holds bytes of an object. One that begins with `x-amz-checksum-` is told as
+    /// S3 tells it: when it is asked for, and with whole objects alone. Writes with such a header keep it.
+    pub fn set_header(&self, key: &str, name: &str, value: &str) {
+        self.shared.keep_header(key, (name.into(), value.into()));
     }
 
     /// Takes the server down, as if its process were gone: connections are reset and new ones closed at once. The port
@@ -184,6 +193,10 @@ impl Shared {
 
     fn attempts(&self) -> MutexGuard<'_, HashMap<String, u64>> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_header(&self, key: &str, header: (String, String)) {
+        self.headers.write().unwrap_or_else(PoisonError::into_inner).insert(key.into(), header);
     }
 
     /// Counts a request; returns its number from 0 and how often its key was asked for, from 1.

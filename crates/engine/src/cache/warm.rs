@@ -10,7 +10,7 @@ use forebay_core::recipe::Recipe;
 use forebay_core::request::{Request, RequestLimits, Want, plan_requests};
 use forebay_core::{Result, SampleId};
 use forebay_ops::Program;
-use forebay_store::{RetryOptions, RetryStore, Store};
+use forebay_store::{ByteRange, RetryOptions, RetryStore, Store};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
 
@@ -107,7 +107,10 @@ fn want(order: usize, location: Location) -> Want {
 }
 
 async fn read(store: &dyn Store, inputs: &Inputs, request: Request) -> Result<(Request, Vec<bytes::Bytes>)> {
-    let key = inputs.object_key(request.object);
-    let parts = store.read_parts(&key, &request.parts).await?;
+    let (key, size) = inputs.object(request.object);
+    let parts = match &request.parts[..] {
+        [part] if store.is_remote() => vec![store.read(&key, ByteRange::within(part.clone(), size)).await?],
+        parts => store.read_parts(&key, parts).await?,
+    };
     Ok((request, parts))
 }

@@ -22,6 +22,13 @@ use std::time::Instant;
 /// Ranges longer than this many requests are cut into them.
 const CUT_ABOVE: u64 = 2;
 
+/// An object to read from.
+struct Object {
+    key: String,
+    /// When the manifest was built.
+    size: u64,
+}
+
 /// What a group of requests needs to be answered: who waits for which part.
 pub(super) struct Waiting {
     pub(super) samples: Arc<Vec<Pending>>,
@@ -32,14 +39,14 @@ impl Fetcher {
     /// Carries out one request. When it fails as a whole its payloads are tried one by one, so that one bad range
     /// costs one sample.
     pub(super) async fn fetch(&self, waiting: &Waiting, request: Request, hold: Hold, pass: Option<Pass>) {
-        let key = self.inputs.object_key(request.object);
-        let parts: Vec<Result<Bytes>> = match self.read_parts(&key, &request.parts, pass).await {
+        let object = self.object(request.object);
+        let parts: Vec<Result<Bytes>> = match self.read_parts(&object, &request.parts, pass).await {
             Ok(parts) => parts.into_iter().map(Ok).collect(),
             Err(error) if request.parts.len() == 1 => vec![Err(error)],
             Err(_) => {
                 let mut parts = Vec::with_capacity(request.parts.len());
                 for part in &request.parts {
-                    parts.push(self.read_one(&key, part.clone()).await);
+                    parts.push(self.read_one(request.object, part.clone()).await);
                 }
                 parts
             }
@@ -75,7 +82,7 @@ impl Fetcher {
                 parts.push(match answer {
                     Err(error) if error.kind().is_transient() => {
                         self.meter.retries.add(1);
-                        self.read_one(&read.key, read.range.clone()).await
+                        self.read_one(request.object, read.range.clone()).await
                     }
                     other => other,
                 });
@@ -123,8 +130,13 @@ impl Fetcher {
     }
 
     /// One range of one object, when its turn at the gate comes.
-    pub(super) async fn read_one(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
-        self.read_parts(key, &[range], None).await.and_then(single)
+    pub(super) async fn read_one(&self, object: u32, range: Range<u64>) -> Result<Bytes> {
+        self.read_parts(&self.object(object), &[range], None).await.and_then(single)
+    }
+
+    fn object(&self, object: u32) -> Object {
+        let (key, size) = self.inputs.object(object);
+        Object { key, size }
     }
 
     /// Whether a read is so long that it is made by several side by side, each with a pass of its own.
@@ -133,20 +145,25 @@ impl Fetcher {
             && matches!(parts, [part] if part.end - part.start > self.request_bytes().saturating_mul(CUT_ABOVE))
     }
 
-    async fn read_parts(&self, key: &str, parts: &[Range<u64>], pass: Option<Pass>) -> Result<Vec<Bytes>> {
+    async fn read_parts(
+        &self,
+        object: &Object,
+        parts: &[Range<u64>],
+        pass: Option<Pass>,
+    ) -> Result<Vec<Bytes>> {
         match parts {
             [part] if pass.is_none() && self.is_cut(parts) => {
-                self.read_cut(key, part.clone()).await.map(|bytes| vec![bytes])
+                self.read_cut(object, part.clone()).await.map(|bytes| vec![bytes])
             }
-            parts => self.read_again(key, parts, pass).await,
+            parts => self.read_again(object, parts, pass).await,
         }
     }
 
-    async fn read_cut(&self, key: &str, part: Range<u64>) -> Result<Bytes> {
+    async fn read_cut(&self, object: &Object, part: Range<u64>) -> Result<Bytes> {
         let size = self.request_bytes();
         let starts = (part.start..part.end).step_by(size as usize);
         let pieces = starts.map(|start| start..(start + size).min(part.end));
-        let read = |piece| async move { self.read_again(key, &[piece], None).await.and_then(single) };
+        let read = |piece| async move { self.read_again(object, &[piece], None).await.and_then(single) };
         let pieces = try_join_all(pieces.map(read)).await?;
         let mut whole = BytesMut::with_capacity((part.end - part.start) as usize);
         for piece in &pieces {
@@ -156,19 +173,24 @@ impl Fetcher {
     }
 
     /// One read, made again while it may work.
-    async fn read_again(&self, key: &str, parts: &[Range<u64>], pass: Option<Pass>) -> Result<Vec<Bytes>> {
+    async fn read_again(
+        &self,
+        object: &Object,
+        parts: &[Range<u64>],
+        pass: Option<Pass>,
+    ) -> Result<Vec<Bytes>> {
         let bytes = parts.iter().map(|part| part.end - part.start).sum();
         let mut pass = match pass {
             Some(pass) => pass,
             None => self.gate.enter(bytes).await,
         };
         if !self.remote {
-            return self.read_once(key, parts, pass).await;
+            return self.read_once(object, parts, pass).await;
         }
-        let url = || self.store.url(key);
+        let url = || self.store.url(&object.key);
         let mut tries = Tries::new(self.config.retry, self.meter.requests.get());
         loop {
-            match tries.attempt("read", url, self.read_once(key, parts, pass)).await {
+            match tries.attempt("read", url, self.read_once(object, parts, pass)).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => tries.pause(error, "read", url).await?,
             }
@@ -178,10 +200,10 @@ impl Fetcher {
     }
 
     /// One read, reported to the gate.
-    async fn read_once(&self, key: &str, parts: &[Range<u64>], pass: Pass) -> Result<Vec<Bytes>> {
+    async fn read_once(&self, object: &Object, parts: &[Range<u64>], pass: Pass) -> Result<Vec<Bytes>> {
         let bytes = parts.iter().map(|part| part.end - part.start).sum();
         let since = Instant::now();
-        let answer = self.hedged(key, parts, bytes).await;
+        let answer = self.hedged(object, parts, bytes).await;
         self.meter.request_nanos.add_time(since.elapsed());
         pass.finish(match &answer {
             Ok(_) => End::Done { bytes },
@@ -198,15 +220,18 @@ impl Fetcher {
     }
 
     /// The answer of the first request, or of a second one sent when the first takes suspiciously long.
-    async fn hedged(&self, key: &str, parts: &[Range<u64>], bytes: u64) -> Result<Vec<Bytes>> {
+    async fn hedged(&self, object: &Object, parts: &[Range<u64>], bytes: u64) -> Result<Vec<Bytes>> {
+        let key = &object.key;
+        // On this machine nothing would come of it but another look at the file.
+        let range = |part: &Range<u64>| {
+            if self.remote { ByteRange::within(part.clone(), object.size) } else { part.clone().into() }
+        };
         let send = || -> BoxFuture<'_, Result<Vec<Bytes>>> {
             self.meter.requests.add(1);
             match parts {
-                [part] => self
-                    .store
-                    .read(key, ByteRange::from(part.clone()))
-                    .map(|answer| answer.map(|bytes| vec![bytes]))
-                    .boxed(),
+                [part] => {
+                    self.store.read(key, range(part)).map(|answer| answer.map(|bytes| vec![bytes])).boxed()
+                }
                 parts => self.store.read_parts(key, parts),
             }
         };

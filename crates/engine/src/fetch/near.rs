@@ -205,11 +205,11 @@ impl Fetcher {
 
     /// One payload, or its value, from wherever it is, the store last; for a sample that stands in for a bad one.
     pub(super) async fn bring(&self, part: Part) -> forebay_core::Result<Input> {
-        let key = self.inputs.object_key(part.location.object);
+        let object = part.location.object;
         let range = part.location.offset..part.location.offset.saturating_add(part.location.length);
         let (Some(cache), Some(payload)) = (&self.cache, part.payload) else {
             return self
-                .read_one(&key, range)
+                .read_one(object, range)
                 .await
                 .and_then(|bytes| self.account(bytes, part.location.length))
                 .map(Input::Payload);
@@ -227,7 +227,7 @@ impl Fetcher {
         }
         let claim = cache.claim(payload);
         let bytes =
-            self.read_one(&key, range).await.and_then(|bytes| self.account(bytes, part.location.length))?;
+            self.read_one(object, range).await.and_then(|bytes| self.account(bytes, part.location.length))?;
         cache.keep(claim, &bytes).await;
         Ok(Input::Payload(bytes))
     }

@@ -7,6 +7,7 @@ use forebay_core::manifest::{FieldKind, Location, Manifest};
 use forebay_core::plan::mix::MixPart;
 use forebay_core::{Error, Facts, Result, SampleId};
 use forebay_store::{ByteRange, Store};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A field of a sample, read whole.
@@ -138,6 +139,8 @@ impl Dataset {
             error.while_doing(what).with_facts(facts.clone())
         };
         let wanted = inside(location, range).map_err(doing)?;
+        let whole = self.store().is_remote();
+        let wanted = if whole { ByteRange::within(wanted, object.size) } else { wanted.into() };
         self.store().read(&object.key, wanted).await.map_err(doing)
     }
 
@@ -202,7 +205,7 @@ impl Inner {
 }
 
 /// The range of the object that a range of the payload means.
-fn inside(location: Location, range: ByteRange) -> Result<ByteRange> {
+fn inside(location: Location, range: ByteRange) -> Result<Range<u64>> {
     let range = range.resolve(location.length)?;
-    Ok(ByteRange::from(location.offset + range.start..location.offset + range.end))
+    Ok(location.offset + range.start..location.offset + range.end)
 }

@@ -128,7 +128,7 @@ pub(super) fn is_hidden(key: &str) -> bool {
 }
 
 /// What a spec may name, for the hint of those that name something else.
-const OFFERED: &str = "paths, `file://`, `http://`, `https://`, `s3://`, `gs://`, `az://`, `ais://`, `cassandra://` and `synthetic://`";
+const OFFERED: &str = "paths, `file://`, `http://`, `https://`, `s3://`, `gs://`, `az://`, `ais://`, `hdfs://`, `cassandra://` and `synthetic://`";
 
 /// What makes a part of a glob more than a name; the backslash takes the meaning from the others.
 const SPECIAL: [char; 4] = ['*', '?', '[', '\\'];

@@ -360,7 +360,12 @@ async fn read_payload(store: &dyn Store, waiting: &Waiting) -> Result<Bytes> {
             "payload of {length} bytes, at most {MAX_CHECKED_BYTES} are tried"
         )));
     }
-    store.read(&waiting.key, ByteRange::from(waiting.range.clone())).await
+    let range = match waiting.member {
+        Some(_) => waiting.range.clone().into(),
+        // All of the file, so that a checksum of it is compared where the store has one.
+        None => ByteRange::Whole(length),
+    };
+    store.read(&waiting.key, range).await
 }
 
 type Tried = (Waiting, Result<(), (FindingKind, Error)>);

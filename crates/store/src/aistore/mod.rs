@@ -84,7 +84,10 @@ impl AisStore {
         let read = |inner: Arc<Inner>, client: HttpClient| {
             let url = inner.object(key, &query);
             async move {
-                let bytes = inner.fetch(&client, &url?).fetch(ByteRange::Full).await?.bytes;
+                // What is told about the archive says nothing about its member.
+                let url = url?;
+                let member = Fetch { is_object: false, ..inner.fetch(&client, &url) };
+                let bytes = member.fetch(ByteRange::Full).await?.bytes;
                 let range = range.resolve(bytes.len() as u64)?;
                 Ok(bytes.slice(range.start as usize..range.end as usize))
             }
@@ -169,7 +172,8 @@ impl Inner {
     }
 
     fn fetch<'a>(&'a self, client: &'a HttpClient, url: &'a Url) -> Fetch<'a> {
-        Fetch { client, url, headers: &self.headers, redirects: Redirects::SamePath, refusal }
+        let (headers, redirects) = (&self.headers[..], Redirects::SamePath);
+        Fetch { client, url, headers, redirects, refusal, is_object: true }
     }
 
     async fn put(&self, client: &HttpClient, url: &Url, bytes: Bytes) -> Result<()> {

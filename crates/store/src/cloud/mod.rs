@@ -12,7 +12,6 @@ pub mod gcs;
 pub mod s3;
 pub mod store;
 
-mod spans;
 mod words;
 
 pub use store::CloudStore;

@@ -3,9 +3,8 @@
 //! Reads are one GET each, listings go page by page. Its own retries are off but for one, because the adapter around a
 //! store decides. Keys with control characters are refused: its paths cannot hold them.
 
-use super::spans;
 use crate::http::TlsOptions;
-use crate::{ByteRange, Net, ObjectMeta, Store, StoreOptions, fault, key, range};
+use crate::{ByteRange, Net, ObjectMeta, Store, StoreOptions, fault, key, range, spans};
 use bytes::Bytes;
 use forebay_core::{Error, ErrorKind, Result};
 use futures::future::{BoxFuture, FutureExt};
@@ -184,7 +183,7 @@ fn meta_of(meta: &object_store::ObjectMeta) -> ObjectMeta {
 async fn get(bucket: &dyn Bucket, path: &Path, range: ByteRange, name: &str) -> Result<(Bytes, ObjectMeta)> {
     let located = |error| fault::located(error, "read", name, None);
     let asked = match range {
-        ByteRange::Full => None,
+        ByteRange::Full | ByteRange::Whole(_) => None,
         ByteRange::Bounded { start, end } if start < end => Some(GetRange::Bounded(start..end)),
         ByteRange::Last(length) if length > 0 => Some(GetRange::Suffix(length)),
         // What begins at the end has no bytes, and servers answer that as a fault: so the size is asked for first.
@@ -224,7 +223,7 @@ async fn get(bucket: &dyn Bucket, path: &Path, range: ByteRange, name: &str) -> 
 
 async fn get_parts(bucket: &dyn Bucket, path: &Path, parts: &[Range<u64>], name: &str) -> Result<Vec<Bytes>> {
     let located = |error| fault::located(error, "read", name, parts.first().map(|part| part.start));
-    spans::check_order(parts).map_err(located)?;
+    range::check_parts(parts, u64::MAX).map_err(located)?;
     let Some(end) = parts.last().map(|part| part.end) else { return Ok(Vec::new()) };
     let spans = spans::plan(parts);
     if spans.is_empty() {

@@ -179,7 +179,7 @@ impl Store for GunzipStore {
             return self.inner.read(key, range);
         }
         async move {
-            let fresh = !matches!(range, ByteRange::Bounded { .. });
+            let fresh = !matches!(range, ByteRange::Bounded { .. } | ByteRange::Whole(_));
             let expanded = self.expanded(key, fresh).await?;
             let part = range.resolve(expanded.size()).map_err(|error| self.outside(key, error))?;
             Ok(self.parts_of(expanded, vec![part]).await?.pop().unwrap_or_default())

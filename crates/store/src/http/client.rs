@@ -4,6 +4,7 @@
 //! doing no more than that costs a fraction of what a general client costs. HTTP/2, cookies, proxies and content
 //! encodings are not here.
 
+use super::checksum::Checksums;
 use super::connection::{Connection, Target};
 use super::exchange::{self, Exchanged, Limits};
 use super::head::Headers;
@@ -86,6 +87,11 @@ impl HttpClient {
     /// The threads that its connections belong to. A client does not outlive a fork: see [`Net::is_alive`].
     pub fn net(&self) -> &Net {
         &self.0.net
+    }
+
+    /// Which checksums are compared.
+    pub(crate) fn checksums(&self) -> Checksums {
+        self.0.options.checksums
     }
 
     /// Sends a request and waits for all of the answer. Statuses are for the caller to judge; redirects are not

@@ -3,6 +3,7 @@
 //! The answer is checked against what was asked: where it lies, how long it is, which version it is of. A body that is
 //! cut is gone on with from where it broke off, as long as each try brings bytes and the object is still the same.
 
+use super::checksum::Told;
 use super::client::{HttpClient, HttpRequest, Method, Received, Redirects};
 use super::exchange::Limits;
 use super::head::Headers;
@@ -31,6 +32,8 @@ pub(crate) struct Fetch<'a> {
     pub(crate) redirects: Redirects,
     /// What a status that is no success means there.
     pub(crate) refusal: Refusal,
+    /// Whether checksums in an answer are of what is asked for.
+    pub(crate) is_object: bool,
 }
 
 /// From status, headers and body to the error: [`status::error`], or a store's own reading.
@@ -68,17 +71,31 @@ impl Fetch<'_> {
         Ok((size.ok_or_else(unknown)?, tag))
     }
 
-    /// The bytes of `range`, all of them.
+    /// The bytes of `range`, all of them. A whole object that differs from the checksum that came with it is asked for
+    /// again, as one that was cut would be.
     pub(crate) async fn fetch(&self, range: ByteRange) -> Result<Fetched> {
+        let mut reads = 1;
+        loop {
+            let (fetched, told) = self.fetch_once(range).await?;
+            match told.filter(|told| !told.is_of(&fetched.bytes)) {
+                None => return Ok(fetched),
+                Some(told) => told.differs(fetched.bytes.len() as u64, &mut reads)?,
+            }
+        }
+    }
+
+    /// One try, and the checksum that the bytes have to have, if they are all of the object and the server told one.
+    async fn fetch_once(&self, range: ByteRange) -> Result<(Fetched, Option<Told>)> {
         // The widest object that can be: what makes no sense in it makes none at all.
-        let span = range.resolve(u64::MAX)?;
+        let span = if let ByteRange::Whole(size) = range { 0..size } else { range.resolve(u64::MAX)? };
         if matches!(range, ByteRange::Last(0)) || span.is_empty() {
             let (size, tag) = self.look().await?;
             range.resolve(size)?;
-            return Ok(Fetched { bytes: Bytes::new(), total: Some(size), tag });
+            return Ok((Fetched { bytes: Bytes::new(), total: Some(size), tag }, None));
         }
         let (asked, limits) = match range {
             ByteRange::Full | ByteRange::From(0) => (None, Limits { part: 0, whole: MOST_BODY_BYTES }),
+            ByteRange::Whole(size) => (None, Limits { part: 0, whole: size.min(MOST_BODY_BYTES) }),
             ByteRange::Bounded { start, end } => {
                 let part = end - start;
                 if part > MOST_BODY_BYTES {
@@ -99,6 +116,9 @@ impl Fetch<'_> {
         encoded(&first.headers)?;
         let place = match first.status {
             200 => match first.headers.content_length() {
+                Some(size) if matches!(range, ByteRange::Whole(expected) if expected != size) => {
+                    return Err(self.outside(range, Some(size)).await);
+                }
                 Some(size) if size > limits.whole => return Err(too_large(size, ranged)),
                 size => Place { range: 0..size.unwrap_or(u64::MAX), total: size },
             },
@@ -109,22 +129,27 @@ impl Fetch<'_> {
             },
             416 => {
                 let total = first.headers.content_range().and_then(|place| place.total);
-                return self.unsatisfied(range, total).await;
+                return Ok((self.unsatisfied(range, total).await?, None));
             }
             status => return Err((self.refusal)(status, &first.headers, &first.body)),
         };
         let (tag, whole) = (Tag::of(&first.headers), first.status == 200);
+        let all = whole || place.total.is_some_and(|total| place.range == (0..total));
+        let told =
+            if all && self.is_object { Told::of(&first.headers, self.client.checksums()) } else { None };
         let body = self.complete(first, &place, tag.as_ref()).await?;
         let length = body.len() as u64;
         let bytes = spare::share(body);
         if whole {
             let wanted = range.resolve(length)?;
+            // Of a server without ranges: what was not asked for is not checked either.
+            let told = told.filter(|_| wanted == (0..length));
             let bytes = bytes.slice(wanted.start as usize..wanted.end as usize);
-            return Ok(Fetched { bytes, total: Some(length), tag });
+            return Ok((Fetched { bytes, total: Some(length), tag }, told));
         }
         let due = place.range.end - place.range.start;
         match length.cmp(&due) {
-            std::cmp::Ordering::Equal => Ok(Fetched { bytes, total: place.total, tag }),
+            std::cmp::Ordering::Equal => Ok((Fetched { bytes, total: place.total, tag }, told)),
             std::cmp::Ordering::Less => {
                 Err(Error::unavailable(format!("the answer holds {length} of the {due} bytes it promised")))
             }

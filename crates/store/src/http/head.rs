@@ -34,6 +34,12 @@ impl Headers {
         self.spans.iter().filter_map(found).filter_map(|value| std::str::from_utf8(value).ok()).map(str::trim)
     }
 
+    /// Name and value of each header whose value is text, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let text = |span: &Range<usize>| std::str::from_utf8(self.bytes.get(span.clone())?).ok();
+        self.spans.iter().filter_map(move |(name, value)| Some((text(name)?, text(value)?.trim())))
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.spans.len()

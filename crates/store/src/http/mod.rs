@@ -6,6 +6,7 @@
 //! ([`status`]).
 
 mod body;
+pub(crate) mod checksum;
 pub(crate) mod client;
 mod connection;
 pub(crate) mod exchange;
@@ -19,10 +20,12 @@ mod process;
 pub mod status;
 pub(crate) mod store;
 pub(crate) mod tag;
+pub(crate) mod text;
 pub mod tls;
 pub mod uri;
 
 pub(crate) use body::chunked;
+pub use checksum::Checksums;
 pub use client::HttpClient;
 #[cfg(feature = "s3")]
 pub(crate) use client::Received;

@@ -1,12 +1,13 @@
 //! What a user may say about connections, and how words become numbers.
 
+use super::checksum::Checksums;
 use super::tls::TlsOptions;
 use crate::StoreOptions;
 use forebay_core::{Error, Result};
 use std::time::Duration;
 
 /// Option words read by [`HttpOptions::from_words`], those of [`super::tls::WORDS`] not included.
-pub const WORDS: &[&str] = &["connections", "connect_timeout_seconds", "read_timeout_seconds"];
+pub const WORDS: &[&str] = &["connections", "connect_timeout_seconds", "read_timeout_seconds", "checksums"];
 
 /// How connections are made and kept.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct HttpOptions {
     pub connections: usize,
     /// Most connections kept open without a request.
     pub idle_connections: usize,
+    /// Which checksums that come with an object are compared with its bytes.
+    pub checksums: Checksums,
     /// How the other side of `https://` is checked.
     pub tls: TlsOptions,
 }
@@ -30,6 +33,7 @@ impl Default for HttpOptions {
             read_timeout: Duration::from_secs(30),
             connections: 4096,
             idle_connections: 512,
+            checksums: Checksums::default(),
             tls: TlsOptions::default(),
         }
     }
@@ -51,6 +55,7 @@ impl HttpOptions {
             connect_timeout: seconds(words, "connect_timeout_seconds", plain.connect_timeout)?,
             read_timeout: seconds(words, "read_timeout_seconds", plain.read_timeout)?,
             connections,
+            checksums: Checksums::from_words(words)?,
             tls: TlsOptions::from_words(words)?,
             ..plain
         })

@@ -36,7 +36,8 @@ pub(super) fn placed(asked: ByteRange, headers: &Headers) -> Result<Place, Mispl
             ByteRange::Bounded { start, end } => range == (start..end),
             ByteRange::From(start) => range.start == start,
             ByteRange::Last(length) => range.end - range.start == length,
-            ByteRange::Full => false,
+            // Asked for without a range, so a part is no answer.
+            ByteRange::Full | ByteRange::Whole(_) => false,
         };
         if fits {
             return Ok(Place { range, total });

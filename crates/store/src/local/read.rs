@@ -42,7 +42,10 @@ pub(super) enum Wanted {
 impl Wanted {
     /// Whether the answer depends on where the object ends.
     fn needs_size(&self) -> bool {
-        matches!(self, Self::Range(ByteRange::Full | ByteRange::From(_) | ByteRange::Last(_)))
+        matches!(
+            self,
+            Self::Range(ByteRange::Full | ByteRange::Whole(_) | ByteRange::From(_) | ByteRange::Last(_))
+        )
     }
 
     fn resolve(&self, size: u64) -> Result<Vec<Range<u64>>> {

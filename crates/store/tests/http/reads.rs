@@ -16,6 +16,7 @@ async fn http_conforms_but_for_listing() {
     let server = objects().await;
     let store = store(&server.root());
     conformance::reads_the_whole_object(&store).await;
+    conformance::a_whole_object_of_another_size_is_stale(&store).await;
     conformance::reads_bounded_open_and_last_ranges(&store).await;
     conformance::an_empty_range_is_not_an_error(&store).await;
     conformance::a_range_beyond_the_object_is_an_error(&store).await;

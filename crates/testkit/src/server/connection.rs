@@ -2,7 +2,7 @@
 
 use super::answer::{DATE, Head, Sending, listing, refusal};
 use super::objects::Body;
-use super::request::{self, Request};
+use super::request::{self, CHECKSUM_MODE, Request};
 use super::script::{Act, Fault, Seen};
 use super::{BUCKET, Shared};
 use std::io::{self, Read, Write};
@@ -93,7 +93,13 @@ fn answer(
                 let head = Head::new(416).with("content-range", format_args!("bytes */{bytes}"));
                 sending.text(head, &refusal("InvalidRange", key))
             }
-            (Some(body), Ok(range)) => get(&sending, &body, range),
+            (Some(body), Ok(range)) => {
+                let told = shared.headers.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+                let asked = request.checksum.as_ref().is_some_and(|(name, _)| name == CHECKSUM_MODE);
+                let told =
+                    told.filter(|(name, _)| !name.starts_with("x-amz-checksum-") || asked && range.is_none());
+                get(&sending, &body, range, told)
+            }
         },
         "PUT" => put(&sending, request, key, content),
         "DELETE" => {
@@ -108,13 +114,21 @@ fn object(shared: &Shared, key: &str) -> Option<Body> {
     shared.objects.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
 }
 
-fn get(sending: &Sending<'_>, body: &Body, range: Option<(u64, u64)>) -> io::Result<()> {
+fn get(
+    sending: &Sending<'_>,
+    body: &Body,
+    range: Option<(u64, u64)>,
+    told: Option<(String, String)>,
+) -> io::Result<()> {
     let bytes = body.bytes();
-    let head = Head::new(if range.is_some() { 206 } else { 200 })
+    let mut head = Head::new(if range.is_some() { 206 } else { 200 })
         .with("content-type", "application/octet-stream")
         .with("accept-ranges", "bytes")
         .with("last-modified", DATE)
         .with("etag", body.tag());
+    if let Some((name, value)) = told {
+        head = head.with(&name, value);
+    }
     match range {
         Some((first, last)) => {
             let head = head.with("content-range", format_args!("bytes {first}-{last}/{bytes}"));
@@ -129,6 +143,9 @@ fn put(sending: &Sending<'_>, request: &Request, key: &str, content: Vec<u8>) ->
     if request.only_new && objects.get(key).is_some() {
         drop(objects);
         return sending.text(Head::new(412), &refusal("PreconditionFailed", key));
+    }
+    if let Some(checksum) = request.checksum.as_ref().filter(|(name, _)| name != CHECKSUM_MODE) {
+        sending.shared.keep_header(key, checksum.clone());
     }
     objects.put(key, content.into());
     let tag = objects.get(key).map(Body::tag).unwrap_or_default();

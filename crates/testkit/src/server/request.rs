@@ -8,6 +8,9 @@ const HEAD_BYTES: usize = 16 << 10;
 /// Longest body of a `PUT`.
 const BODY_BYTES: u64 = 256 << 20;
 
+/// Says that the checksum of the object is wanted.
+pub(super) const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
+
 /// A request without its body.
 #[derive(Debug, Default)]
 pub(super) struct Request {
@@ -16,6 +19,8 @@ pub(super) struct Request {
     pub(super) path: String,
     pub(super) query: Vec<(String, String)>,
     pub(super) range: Option<String>,
+    /// The checksum that comes with an object of S3, as a header, or [`CHECKSUM_MODE`], which asks for it.
+    pub(super) checksum: Option<(String, String)>,
     pub(super) body_bytes: u64,
     pub(super) only_new: bool,
     pub(super) expects: bool,
@@ -82,6 +87,9 @@ fn parse(buffer: &[u8]) -> io::Result<Option<(Request, usize)>> {
     for header in head.headers.iter() {
         let value = std::str::from_utf8(header.value).map_err(|_| wrong("a header is not text"))?.trim();
         match header.name.to_ascii_lowercase().as_str() {
+            name if name.starts_with("x-amz-checksum-") => {
+                request.checksum = Some((name.into(), value.into()));
+            }
             "range" => request.range = Some(value.into()),
             "content-length" => {
                 request.body_bytes = value.parse().map_err(|_| wrong("the length of a body is no number"))?;

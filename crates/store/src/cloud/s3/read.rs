@@ -4,9 +4,9 @@
 //! the same.
 
 use super::wire::{Ask, Wire};
-use crate::cloud::spans;
+use crate::http::checksum::{Checksums, Told};
 use crate::http::{Headers, Limits, Method, Received};
-use crate::{ByteRange, ObjectMeta, fault, range, spare};
+use crate::{ByteRange, ObjectMeta, fault, range, spans, spare};
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -44,23 +44,45 @@ impl Wire {
         })
     }
 
-    /// The bytes of a range.
+    /// The bytes of a range. A whole object that differs from its checksum is asked for again, as one that was cut would
+    /// be.
     pub(super) async fn get(&self, key: &str, range: ByteRange) -> Result<Found> {
+        let mut reads = 1;
+        loop {
+            let (found, told) = self.get_once(key, range).await?;
+            match told.filter(|told| !told.is_of(&found.bytes)) {
+                None => return Ok(found),
+                Some(told) => told
+                    .differs(found.size, &mut reads)
+                    .map_err(|error| fault::located(error, "read", &self.url(key), None))?,
+            }
+        }
+    }
+
+    /// One try, and the checksum that the bytes have to have, if they are all of the object and the server told one.
+    async fn get_once(&self, key: &str, range: ByteRange) -> Result<(Found, Option<Told>)> {
+        let nothing = async || Ok((self.nothing(key, range).await?, None));
         let part = match range {
             ByteRange::Bounded { start, end } if start >= end || end > MOST_OFFSET => {
-                return self.nothing(key, range).await;
+                return nothing().await;
             }
-            ByteRange::From(start) if start > MOST_OFFSET => return self.nothing(key, range).await,
-            ByteRange::Last(length) if length == 0 || length > MOST_OFFSET => {
-                return self.nothing(key, range).await;
-            }
+            ByteRange::From(start) if start > MOST_OFFSET => return nothing().await,
+            ByteRange::Last(length) if length == 0 || length > MOST_OFFSET => return nothing().await,
             ByteRange::Bounded { start, end } => end - start,
             ByteRange::Last(length) => length,
-            ByteRange::Full | ByteRange::From(_) => MOST_OBJECT_BYTES,
+            ByteRange::Full | ByteRange::Whole(_) | ByteRange::From(_) => MOST_OBJECT_BYTES,
         };
-        let whole = if range == ByteRange::Full { MOST_OBJECT_BYTES } else { MOST_WHOLE_BYTES };
+        let whole = match range {
+            ByteRange::Full => MOST_OBJECT_BYTES,
+            ByteRange::Whole(size) => size.min(MOST_OBJECT_BYTES),
+            _ => MOST_WHOLE_BYTES,
+        };
+        let checksums = self.client.get()?.checksums();
+        // Of ranges no checksum is told.
+        let asks = matches!(range, ByteRange::Full | ByteRange::Whole(_)) && checksums != Checksums::Off;
+        let amz = asks.then(|| ("x-amz-checksum-mode", "ENABLED".to_owned()));
         let limits = Limits { part: part.min(MOST_OBJECT_BYTES), whole };
-        let ask = Ask { key, range: spans::header(range), ..Ask::default() };
+        let ask = Ask { key, range: header(range), amz, ..Ask::default() };
         let first = self.receive("read", Method::Get, ask, limits, BytesMut::new()).await?;
         let located = |error| fault::located(error, "read", &self.url(key), None);
         let (given, size) = match (first.status, first.headers.content_range()) {
@@ -79,18 +101,20 @@ impl Wire {
                     size.ok_or_else(|| self.broken(key, "the answer was cut and does not tell its size"))?;
                 (0..size, size)
             }
-            (416, _) => return self.nothing(key, range).await,
+            (416, _) => return nothing().await,
             (status, _) => return Err(self.refused("read", key, status, &first.headers, &first.body)),
         };
         let wanted = range.resolve(size).map_err(located)?;
         let stamp = crate::cloud::stamp_of(first.headers.get("etag"));
+        let all = given == (0..size) && wanted == given;
+        let told = if all { Told::of(&first.headers, checksums) } else { None };
         let bytes = spare::share(self.complete(key, first, &given).await?);
         let misplaced = wanted.start < given.start || wanted.end > given.end;
         if misplaced || given.end - given.start != bytes.len() as u64 {
             return Err(self.broken(key, "the answer holds other bytes than were asked for"));
         }
         let slice = (wanted.start - given.start) as usize..(wanted.end - given.start) as usize;
-        Ok(Found { bytes: bytes.slice(slice), size, stamp })
+        Ok((Found { bytes: bytes.slice(slice), size, stamp }, told))
     }
 
     /// Several ranges by few requests.
@@ -98,7 +122,7 @@ impl Wire {
         let located = |error: Error| {
             fault::located(error, "read", &self.url(key), parts.first().map(|part| part.start))
         };
-        spans::check_order(parts).map_err(located)?;
+        range::check_parts(parts, u64::MAX).map_err(located)?;
         let Some(end) = parts.last().map(|part| part.end) else { return Ok(Vec::new()) };
         let spans = spans::plan(parts);
         if spans.is_empty() {
@@ -135,7 +159,7 @@ impl Wire {
             tracing::debug!(%error, offset = at, "read goes on after a cut");
             (had, resumes) = (body.len(), resumes + 1);
             let limits = Limits { part: given.end - at, whole: 0 };
-            let range = spans::header((at..given.end).into());
+            let range = header((at..given.end).into());
             let ask = Ask { key, range, condition: Some(etag.clone()), ..Ask::default() };
             let next = self.receive("read", Method::Get, ask, limits, body).await?;
             match next.status {
@@ -178,5 +202,15 @@ impl Wire {
     fn refused(&self, doing: &str, key: &str, status: u16, headers: &Headers, body: &[u8]) -> Error {
         let (headers, body) = (headers.clone(), Bytes::copy_from_slice(body));
         self.refusal(doing, key, &crate::http::HttpAnswer { status, headers, body })
+    }
+}
+
+/// The header that asks for a range; `None` for all of the object and for ranges that no header can say.
+fn header(range: ByteRange) -> Option<String> {
+    match range {
+        ByteRange::Full | ByteRange::Whole(_) => None,
+        ByteRange::Bounded { start, end } => Some(format!("bytes={start}-{}", end.saturating_sub(1))),
+        ByteRange::From(start) => Some(format!("bytes={start}-")),
+        ByteRange::Last(length) => Some(format!("bytes=-{length}")),
     }
 }

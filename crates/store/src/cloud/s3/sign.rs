@@ -4,6 +4,7 @@
 //! then two hashes. What `object_store` computes is the same, as a test shows, at several times the cost. Hashes are those
 //! of the TLS library.
 
+use crate::http::checksum::sha256;
 use forebay_core::{Error, Result};
 use object_store::aws::AwsCredential;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
@@ -42,16 +43,18 @@ impl Signer {
         Self { region, payer, key: Mutex::default() }
     }
 
-    /// The headers that sign a request now. The parts of its query have to be encoded and in order.
+    /// The headers that sign a request now, with `amz` among them. The parts of its query have to be encoded and in
+    /// order.
     pub(super) fn sign(
         &self,
         credential: &Arc<AwsCredential>,
         method: &str,
         url: &Url,
         body: &[u8],
+        amz: Headers,
     ) -> Result<Headers> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.sign_at(credential, method, url, body, &stamp(now))
+        self.sign_at(credential, method, url, body, amz, &stamp(now))
     }
 
     fn sign_at(
@@ -60,6 +63,7 @@ impl Signer {
         method: &str,
         url: &Url,
         body: &[u8],
+        amz: Headers,
         stamp: &str,
     ) -> Result<Headers> {
         // TLS already guards a body against change on the way; hashing it as well costs a core.
@@ -69,11 +73,14 @@ impl Signer {
             (false, _) => hex(&hash(body)?),
         };
         let day = stamp.get(..8).unwrap_or_default();
-        let mut headers = vec![("x-amz-content-sha256", digest.clone()), ("x-amz-date", stamp.to_owned())];
+        let mut headers = amz;
+        headers.extend([("x-amz-content-sha256", digest.clone()), ("x-amz-date", stamp.to_owned())]);
         if self.payer {
             headers.push(("x-amz-request-payer", "requester".to_owned()));
         }
         headers.extend(credential.token.clone().map(|token| ("x-amz-security-token", token)));
+        // The signature is of them in the order of their names.
+        headers.sort_unstable_by_key(|(name, _)| *name);
 
         let host = &url[Position::BeforeHost..Position::AfterPort];
         let mut request =
@@ -122,8 +129,7 @@ impl std::fmt::Debug for Signer {
 }
 
 fn hash(bytes: &[u8]) -> Result<Vec<u8>> {
-    let suite = TLS13_AES_128_GCM_SHA256.tls13().ok_or_else(no_hash)?;
-    Ok(suite.common.hash_provider.hash(bytes).as_ref().to_vec())
+    Ok(sha256(bytes).ok_or_else(no_hash)?.to_vec())
 }
 
 fn mac(key: &OkmBlock, bytes: &[u8]) -> Result<Vec<u8>> {
@@ -201,7 +207,9 @@ mod tests {
                         .try_authorize(&mut draft, None)
                         .unwrap();
                     let stamp = draft.headers()["x-amz-date"].to_str().unwrap();
-                    let ours = signer.sign_at(&credential, method, &url, body.as_bytes(), stamp).unwrap();
+                    let ours = signer
+                        .sign_at(&credential, method, &url, body.as_bytes(), Vec::new(), stamp)
+                        .unwrap();
                     assert_eq!(ours.len(), draft.headers().len(), "{url}");
                     for (name, value) in ours {
                         assert_eq!(

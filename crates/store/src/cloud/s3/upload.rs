@@ -3,6 +3,7 @@
 use super::listing::{element, unescape};
 use super::wire::{Ask, Wire};
 use crate::fault;
+use crate::http::checksum::{Checksums, crc32c_text};
 use crate::http::{Method, uri};
 use bytes::Bytes;
 use forebay_core::{Error, Result};
@@ -20,7 +21,10 @@ const PARTS_IN_FLIGHT: usize = 4;
 /// Puts the object in place; nobody sees a part of it.
 pub(super) async fn put(wire: &Wire, key: &str, bytes: Bytes) -> Result<()> {
     if bytes.len() <= WHOLE_BYTES {
-        wire.ask("write", Method::Put, Ask { key, body: bytes, ..Ask::default() }).await?;
+        // The server compares it with what arrives, and keeps it for those who read.
+        let guarded = wire.client.get()?.checksums() != Checksums::Off;
+        let amz = guarded.then(|| ("x-amz-checksum-crc32c", crc32c_text(&bytes)));
+        wire.ask("write", Method::Put, Ask { key, body: bytes, amz, ..Ask::default() }).await?;
         return Ok(());
     }
     let begin = Ask { key, query: "uploads=".to_owned(), ..Ask::default() };

@@ -38,6 +38,8 @@ pub(super) struct Ask<'a> {
     pub(super) range: Option<String>,
     /// Etag of the version that is wanted.
     pub(super) condition: Option<String>,
+    /// A header of Amazon's own, which has to be signed.
+    pub(super) amz: Option<(&'static str, String)>,
     pub(super) body: Bytes,
     /// Most bytes of the answer, where it is longer than a few lines.
     pub(super) expect: u64,
@@ -73,7 +75,7 @@ impl Wire {
         let name = self.url(ask.key);
         let received = async {
             let url = self.address(&ask)?;
-            let mut headers = self.sign(method, &url, &ask.body).await?;
+            let mut headers = self.sign(method, &url, &ask.body, ask.amz.into_iter().collect()).await?;
             headers.extend(ask.range.map(|range| ("range", range)));
             headers.extend(ask.condition.map(|etag| ("if-match", etag)));
             let request = HttpRequest { method, url: &url, headers: &headers, body: ask.body, expect: 0 };
@@ -102,9 +104,15 @@ impl Wire {
         uri::parse(&address)
     }
 
-    /// The headers that say who asks. Nothing for anonymous stores.
-    async fn sign(&self, method: Method, url: &Url, body: &Bytes) -> Result<sign::Headers> {
-        let Some(provider) = &self.place.credentials else { return Ok(Vec::new()) };
+    /// `amz` and the headers that say who asks. Nobody does for anonymous stores.
+    async fn sign(
+        &self,
+        method: Method,
+        url: &Url,
+        body: &Bytes,
+        amz: sign::Headers,
+    ) -> Result<sign::Headers> {
+        let Some(provider) = &self.place.credentials else { return Ok(amz) };
         let credential = provider.get_credential().await.map_err(|error| {
             Error::new(ErrorKind::Denied, "no credentials were found")
                 .with_source(error)
@@ -115,7 +123,7 @@ impl Wire {
             let why = "the access key id or the session token has characters that no header can carry";
             return Err(Error::invalid_config(why));
         }
-        self.signer.sign(&credential, method.name(), url, body)
+        self.signer.sign(&credential, method.name(), url, body, amz)
     }
 
     /// What a refusal means and what can be done about it.

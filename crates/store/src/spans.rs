@@ -1,6 +1,5 @@
 //! Which requests bring several parts of an object: near ones share a request, and the gaps are thrown away.
 
-use crate::ByteRange;
 use bytes::Bytes;
 use forebay_core::{Error, Result};
 use std::ops::Range;
@@ -12,7 +11,7 @@ const GAP_BYTES: u64 = 256 << 10;
 const SPAN_BYTES: u64 = 16 << 20;
 
 /// The ranges to ask for. Parts without bytes need none.
-pub(super) fn plan(parts: &[Range<u64>]) -> Vec<Range<u64>> {
+pub(crate) fn plan(parts: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut spans: Vec<Range<u64>> = Vec::new();
     for part in parts.iter().filter(|part| !part.is_empty()) {
         match spans.last_mut() {
@@ -26,7 +25,7 @@ pub(super) fn plan(parts: &[Range<u64>]) -> Vec<Range<u64>> {
 }
 
 /// Cuts the parts out of the answers to [`plan`]; they share memory with them.
-pub(super) fn cut(parts: &[Range<u64>], spans: &[Range<u64>], answers: &[Bytes]) -> Result<Vec<Bytes>> {
+pub(crate) fn cut(parts: &[Range<u64>], spans: &[Range<u64>], answers: &[Bytes]) -> Result<Vec<Bytes>> {
     let mut at = 0;
     let mut cut = Vec::with_capacity(parts.len());
     for part in parts {
@@ -47,21 +46,6 @@ pub(super) fn cut(parts: &[Range<u64>], spans: &[Range<u64>], answers: &[Bytes])
         cut.push(answer.slice(start as usize..end as usize));
     }
     Ok(cut)
-}
-
-/// Refuses parts that overlap or descend; where the object ends is not known yet.
-pub(super) fn check_order(parts: &[Range<u64>]) -> Result<()> {
-    crate::range::check_parts(parts, u64::MAX)
-}
-
-/// The HTTP header that asks for a range; `None` for all of the object and for ranges that no header can say.
-pub(super) fn header(range: ByteRange) -> Option<String> {
-    match range {
-        ByteRange::Full => None,
-        ByteRange::Bounded { start, end } => Some(format!("bytes={start}-{}", end.saturating_sub(1))),
-        ByteRange::From(start) => Some(format!("bytes={start}-")),
-        ByteRange::Last(length) => Some(format!("bytes=-{length}")),
-    }
 }
 
 #[cfg(test)]
@@ -92,6 +76,11 @@ mod tests {
     fn a_gap_that_costs_more_than_a_request_is_not_read() {
         assert_eq!(plan(&[0..10, 20..30, 1 << 20..1 << 21]), [0..30, 1 << 20..1 << 21]);
         assert_eq!(plan(&[5..5, 7..7]), []);
+        let large = SPAN_BYTES - 5;
+        assert_eq!(
+            plan(&[0..large, large..large + 5, large + 5..large + 6]),
+            [0..SPAN_BYTES, SPAN_BYTES..SPAN_BYTES + 1]
+        );
         assert!(cut(&[0..5, 5..10], &[0..5, 5..10], &[Bytes::from_static(b"short")]).is_err());
     }
 }
