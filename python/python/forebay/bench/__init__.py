@@ -17,6 +17,7 @@ from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
 from .service import ServiceBench
+from .sweep import SweepBench, add_options
 from .wan import WanBench
 
 BENCHES: dict[str, type[Bench]] = {
@@ -25,6 +26,7 @@ BENCHES: dict[str, type[Bench]] = {
     "wan": WanBench,
     "cache": CacheBench,
     "service": ServiceBench,
+    "sweep": SweepBench,
 }
 
 _EXAMPLES = """examples:
@@ -33,6 +35,7 @@ _EXAMPLES = """examples:
   forebay bench wan --only objects     115 KB objects over an emulated line of 1 Gb/s and 100 ms
   forebay bench cache                  hits from memory and disk beside memcpy and direct reads
   forebay bench service                batches from a worker and a shared process, beside tf.data service
+  forebay bench sweep --report sweep/  batch sizes x threads x step times x datasets, with drawings
   forebay bench --all --json           every bench, one JSON object a line
 """
 
@@ -58,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     line.add_argument("--rate-mbit", type=float, default=1000.0, help="its rate in Mb/s (default 1000)")
     line.add_argument("--rtt-ms", type=float, default=100.0, help="its round trip in ms (default 100)")
     line.add_argument("--seconds", type=float, default=10.0, help="time of one measurement (default 10)")
+    add_options(parser)
     options = parser.parse_args(argv)
     names = list(BENCHES) if options.all else list(options.name)
     if not names:
