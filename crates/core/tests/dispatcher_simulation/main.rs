@@ -3,12 +3,13 @@
 //!
 //! `FOREBAY_SEED=n` replays one schedule, `FOREBAY_SLOW=1` runs all thousand of each kind. After every command the
 //! dispatcher's state must equal what its events give, and no lease may be given twice; at the end every consumer must
-//! have what is its own.
+//! have what is its own. `crowd` does the like with a thousand workers and ten thousand consumers.
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings are broken may panic")]
 #![allow(clippy::print_stderr, reason = "the seed of a failed schedule is for people")]
 
 mod cluster;
 mod consumer;
+mod crowd;
 mod hub;
 mod large;
 
@@ -16,25 +17,29 @@ use cluster::{Cluster, Shape};
 use forebay_core::dispatcher::{Sharding, Visitation};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Runs many schedules of one shape; the seed of the first that fails is printed.
-fn schedules(shape: Shape) {
-    let count = if std::env::var("FOREBAY_SLOW").is_ok() { 1000 } else { 250 };
+/// Runs a thousand schedules, or `few` of them where time is short; the seed of the first that fails is printed.
+fn each_seed<T>(what: &str, few: u64, run: impl Fn(u64) -> T) -> Vec<T> {
+    let count = if std::env::var("FOREBAY_SLOW").is_ok() { 1000 } else { few };
     let one = std::env::var("FOREBAY_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let seeds = one.map_or(0..count, |seed| seed..seed + 1);
-    let mut exact = 0;
-    for seed in seeds {
-        let run = AssertUnwindSafe(|| Cluster::new(seed, shape).run());
-        match catch_unwind(run) {
-            Ok(nobody_lost) => exact += u64::from(nobody_lost),
-            Err(panic) => {
-                eprintln!("schedule {seed} of {shape:?} failed; FOREBAY_SEED={seed} replays it");
-                resume_unwind(panic);
-            }
+    let outcomes = seeds.map(|seed| match catch_unwind(AssertUnwindSafe(|| run(seed))) {
+        Ok(outcome) => outcome,
+        Err(panic) => {
+            eprintln!("schedule {seed} of {what} failed; FOREBAY_SEED={seed} replays it");
+            resume_unwind(panic);
         }
-    }
+    });
+    outcomes.collect()
+}
+
+/// Runs schedules of one shape.
+fn schedules(shape: Shape) {
+    let checked = each_seed(&format!("{shape:?}"), 250, |seed| Cluster::new(seed, shape).run());
+    let exact = checked.iter().filter(|nobody_lost| **nobody_lost).count();
     assert!(
-        one.is_some() || exact * 10 > count,
-        "only {exact} schedules of {count} were checked to the full"
+        checked.len() == 1 || exact * 10 > checked.len(),
+        "only {exact} schedules of {} were checked to the full",
+        checked.len()
     );
 }
 
