@@ -17,7 +17,7 @@ use forebay_core::{Error, Result};
 use forebay_engine::cache::{CacheAt, CacheConfig};
 use forebay_engine::feed::FeedSpec;
 use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
-use forebay_net::service::{ViaConfig, supplier};
+use forebay_net::service::{Own, ViaConfig, supplier};
 use forebay_net::{Surroundings, cache_settings};
 use forebay_store::RetryOptions;
 use pyo3::prelude::*;
@@ -168,10 +168,16 @@ impl Loader {
             let elsewhere = match via {
                 Some(via) => {
                     let via = ViaConfig::from_json(&read_json("via", via)?)?;
-                    let mut feed = FeedSpec::new(dataset, &recipe, &config)?;
-                    // Who makes the batches keeps the payloads.
-                    feed.cache = cache;
-                    Some((supplier(&via, command.clone())?, feed))
+                    let own = Own { command: command.clone(), threads, memory_bytes };
+                    match supplier(&via, &own)? {
+                        Some(supplier) => {
+                            let mut feed = FeedSpec::new(dataset, &recipe, &config)?;
+                            // Who makes the batches keeps the payloads.
+                            feed.cache = cache;
+                            Some((supplier, feed))
+                        }
+                        None => None,
+                    }
                 }
                 None => None,
             };

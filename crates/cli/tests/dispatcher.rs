@@ -3,14 +3,17 @@
 
 mod harness;
 
-use forebay_core::dispatcher::{Command, JobName, Reached, Sharding, Terms, Visitation, Who, WorkerId};
+use forebay_core::dispatcher::{
+    Command, Dispatcher, Event, JobName, Reached, Settings, Sharding, State, Terms, Visitation, Who, WorkerId,
+};
 use forebay_core::feed::{FeedId, Span};
 use forebay_net::dispatcher::{Control, ControlOptions};
 use forebay_net::{Credentials, Threads};
 use harness::Harness;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -116,4 +119,68 @@ fn an_interrupted_dispatcher_ends_with_130() {
     let mut said = String::new();
     started.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(status.code(), Some(130), "{said}");
+}
+
+/// A journal as it is after so many spans of an epoch were given out and done, 5,000 of them since it was written anew.
+fn journal(spans: u64) -> Vec<u8> {
+    let mut machine = Dispatcher::new(State::default(), Settings::default(), 0);
+    let who = Who { job: JobName::new("train-7").unwrap(), rank: 0, consumer: 5 };
+    let terms = Terms {
+        feed: FeedId(3),
+        label: "s3://bucket/train".into(),
+        world_size: 1,
+        span_positions: 1,
+        epoch_positions: spans,
+        sharding: Sharding::Dynamic,
+        visitation: Visitation::ExactlyOnce,
+    };
+    let register =
+        Command::RegisterWorker { worker: WorkerId(1), address: "h:1".into(), tags: vec![], slots: 4 };
+    let attach = Command::AttachJob { who: who.clone(), terms, from: Reached::default(), step: 0 };
+    for command in [register, attach] {
+        machine.apply(0, command).unwrap();
+    }
+    let mut bytes = b"FBYJ0001".to_vec();
+    let mut record = |events: &[Event]| {
+        let text = serde_json::to_vec(events).unwrap();
+        let length = text.len() as u32;
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(xxh3_64_with_seed(&text, length.into()).to_le_bytes());
+        bytes.extend(text);
+    };
+    for number in 0..spans {
+        let span = |number| Span { epoch: 0, number };
+        let done = number.checked_sub(1).map(span).into_iter().collect();
+        let take = Command::TakeSpan { who: who.clone(), request: number + 1, epoch: 0, done };
+        let locate = Command::Locate { who: who.clone(), spans: vec![span(number)], avoid: vec![] };
+        let mut events = machine.apply(0, take).unwrap().1;
+        events.extend(machine.apply(0, locate).unwrap().1);
+        if number + 5000 == spans {
+            record(&machine.state().events());
+        } else if number + 5000 > spans {
+            record(&events);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn p057_a_dispatcher_with_a_journal_of_100000_spans_is_back_within_a_second() {
+    let harness = Harness::new();
+    let bytes = journal(100_000);
+    assert!(bytes.len() < 10 << 20, "{} bytes", bytes.len());
+    let folder = harness.path("state");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("journal"), bytes).unwrap();
+    // The best of a few: what else the machine does meanwhile is not the dispatcher's time.
+    let back = (0..5).map(|_| {
+        let began = Instant::now();
+        let started = Started::new(&harness, &["--state", "state", "--worker-timeout", "3600"]);
+        assert!(started.url.starts_with("forebay://"));
+        let took = began.elapsed();
+        harness.ok(&["status", &started.url]).has(&["1 worker", "1 job", "job train-7"]);
+        took
+    });
+    let best = back.min().unwrap();
+    assert!(best < Duration::from_secs(1), "back after {best:?}");
 }

@@ -232,6 +232,50 @@ async fn a_dispatcher_of_another_version_is_told_from_ours() {
     server.abort();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_another_version_is_told_so_by_our_dispatcher() {
+    use tonic::codegen::http;
+    let running = start(None, Credentials::default()).await;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", running.address())).unwrap();
+    let mut grpc = tonic::client::Grpc::new(channel.connect().await.unwrap());
+    grpc.ready().await.unwrap();
+    let command = serde_json::to_vec(&Command::View).unwrap();
+    let request = Request { version: CONTROL_VERSION + 1, command };
+    let codec = tonic_prost::ProstCodec::<Request, Response>::default();
+    let path = http::uri::PathAndQuery::from_static("/forebay.Control/Call");
+    let response = grpc.unary(tonic::Request::new(request), path, codec).await.unwrap().into_inner();
+    let fault = response.fault.unwrap();
+    assert_eq!((fault.kind.as_str(), response.reply.is_empty()), ("unsupported", true));
+    assert!(fault.message.contains(&format!("{}", CONTROL_VERSION + 1)), "{}", fault.message);
+    running.stop().await;
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Request {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    command: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Response {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    reply: Vec<u8>,
+    #[prost(message, optional, tag = "3")]
+    fault: Option<Fault>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Fault {
+    #[prost(string, tag = "1")]
+    kind: String,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 struct Hello {
     #[prost(uint32, tag = "1")]

@@ -9,7 +9,7 @@ use forebay_core::dispatcher::{Command, Settings, WorkerId};
 use forebay_engine::Meter;
 use forebay_net::dispatcher::{Control, ControlOptions, DispatcherOptions, serve};
 use forebay_net::service::Address;
-use forebay_net::service::{ViaConfig, supplier};
+use forebay_net::service::{Own, ViaConfig, supplier};
 use forebay_net::{Credentials, Threads};
 use forebay_ops::BufferPool;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn p054_p056_a_service_with_two_workers_gives_every_batch_in_order_and_goes_on_w
         control.call(&command, Duration::from_secs(30)).unwrap();
     }
     let meter = Arc::new(Meter::default());
-    let supply = start(supplier(&via(&url), Vec::new()).unwrap().as_ref(), &meter);
+    let supply = start(supplier(&via(&url), &Own::default()).unwrap().unwrap().as_ref(), &meter);
     let half = STEPS + STEPS / 2;
     for number in 0..half {
         assert_eq!(next(supply.as_ref()), planned(number));
@@ -62,7 +62,7 @@ fn batches_of_a_host_process_come_as_shared_memory_and_it_may_start_anew() {
     let socket = folder.path().join("share.sock");
     let url = format!("unix://{}", socket.display());
     let meter = Arc::new(Meter::default());
-    let share = supplier(&via(&url), Vec::new()).unwrap();
+    let share = supplier(&via(&url), &Own::default()).unwrap().unwrap();
     let missing = start(share.as_ref(), &meter);
     let error = loop {
         match missing.take(Duration::from_millis(50)) {

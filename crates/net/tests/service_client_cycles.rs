@@ -4,7 +4,7 @@ mod workers;
 
 use forebay_engine::Meter;
 use forebay_net::service::Address;
-use forebay_net::service::{ViaConfig, supplier};
+use forebay_net::service::{Own, ViaConfig, supplier};
 use forebay_ops::BufferPool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn two_hundred_supplies_leave_no_thread_and_no_descriptor() {
     let worker = Worker::start(&Address::Unix(socket.clone()), BufferPool::shared(1 << 20));
     let url = format!("unix://{}", socket.display());
     let via = ViaConfig::from_json(&serde_json::json!({ "url": url, "job": "a job" })).unwrap();
-    let share = supplier(&via, Vec::new()).unwrap();
+    let share = supplier(&via, &Own::default()).unwrap().unwrap();
     let meter = Arc::new(Meter::default());
     let cycle = |batches: u64| {
         let supply = start(share.as_ref(), &meter);

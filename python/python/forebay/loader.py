@@ -80,8 +80,9 @@ class Loader:
     via: where batches are made. `None` is this process. `"auto"` is one process of this host that all its jobs and
         ranks share (`"unix:///path"` names its socket); `"forebay://host:port"` is a service with workers on other
         machines. A dict says more: `{"url": ..., "job": ..., "late": "remake"|"wait"|"spill"|"skip", "visitation":
-        "exactly_once"|"at_least_once"|"at_most_once", "compression": "none"|"lz4"|"zstd"|"auto", "token_file": ...,
-        "tls_ca": ..., "tls_cert": ..., "tls_key": ...}`. Batches, order and state are the same whatever it is.
+        "exactly_once"|"at_least_once"|"at_most_once", "target": "any"|"auto"|"local", "compression":
+        "none"|"lz4"|"zstd"|"auto", "token_file": ..., "tls_ca": ..., "tls_cert": ..., "tls_key": ...}`. Batches, order
+        and state are the same whatever it is.
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.

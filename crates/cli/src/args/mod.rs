@@ -27,7 +27,7 @@ pub(crate) use stage::{StageArgs, StageJob};
 #[cfg(feature = "cassandra")]
 pub(crate) use table::IngestPlan;
 pub(crate) use table::{IngestArgs, SplitArgs, SplitPlan};
-pub(crate) use worker::{ShareArgs, WorkerArgs};
+pub(crate) use worker::{SameHost, ShareArgs, WorkerArgs};
 
 use crate::report::ColorChoice;
 use clap::{Parser, Subcommand};

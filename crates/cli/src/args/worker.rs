@@ -39,6 +39,9 @@ pub(crate) struct WorkerArgs {
     /// Where jobs find it, when that is not where it listens.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
+    /// How jobs of this user on this machine get batches.
+    #[arg(long, value_enum, default_value = "memory", value_name = "HOW")]
+    pub(crate) same_host: SameHost,
     #[command(flatten)]
     pub(crate) how: MakingArgs,
     /// A file with the secret that all processes of the service know.
@@ -88,6 +91,15 @@ pub(crate) struct MakingArgs {
     /// Seconds that feeds stay open after their last job, and a shared process that was started by a loader.
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub(crate) grace: f64,
+}
+
+/// How jobs of the worker's own machine get batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SameHost {
+    /// As shared memory, without a copy.
+    Memory,
+    /// Over TCP, as jobs elsewhere.
+    Tcp,
 }
 
 /// What happens to late batches.

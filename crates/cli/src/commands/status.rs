@@ -228,3 +228,92 @@ fn table<const N: usize>(head: &[&str; N], rows: impl Iterator<Item = Vec<String
     };
     rows.iter().map(line).collect()
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test whose surroundings are broken may panic")]
+mod tests {
+    use super::*;
+    use forebay_core::dispatcher::{
+        Dispatcher, JobName, Load, Progress, Reached, Settings, Sharding, State, Terms, Visitation, Who,
+    };
+    use forebay_core::feed::{FeedId, Span};
+
+    /// What `status` and `top` show of a small service, five seconds after it began.
+    fn shown() -> Vec<String> {
+        let mut machine = Dispatcher::new(State::default(), Settings::default(), 0);
+        let who = |rank| Who { job: JobName::new("train-7@0000abcd/2").unwrap(), rank, consumer: rank + 1 };
+        let terms = Terms {
+            feed: FeedId(0xABCD),
+            label: "s3://bucket/train".into(),
+            world_size: 2,
+            span_positions: 1024,
+            epoch_positions: 1_281_167,
+            sharding: Sharding::Portion,
+            visitation: Visitation::ExactlyOnce,
+        };
+        let worker = |number: u64| Command::RegisterWorker {
+            worker: WorkerId(number),
+            address: format!("10.0.0.{number}:7078"),
+            tags: vec![],
+            slots: 8,
+        };
+        let attach = |rank| Command::AttachJob {
+            who: who(rank),
+            terms: terms.clone(),
+            from: Reached::default(),
+            step: 0,
+        };
+        let spans = (0..3).map(|number| Span { epoch: 0, number }).collect();
+        let load = |made: u64| Load {
+            queued_batches: 3,
+            staged_bytes: 96 << 20,
+            made_batches: made,
+            sent_bytes: made * 38_535_168,
+        };
+        let beat =
+            |incarnation, made| Command::Heartbeat { worker: WorkerId(1), incarnation, load: load(made) };
+        let progress = |taken: u64| Progress {
+            reached: Reached { epoch: 1, position: taken },
+            step: taken / 256,
+            taken,
+            waits_ms: 1500,
+            skipped: 0,
+            remade: 2,
+        };
+        let report = |taken| Command::ReportProgress { who: who(0), progress: progress(taken) };
+        let mut obey = |now, command| machine.apply(now, command).unwrap().0;
+        let Reply::Registered { incarnation, .. } = obey(0, worker(1)) else { panic!("not registered") };
+        for (now, command) in [
+            (0, worker(2)),
+            (0, attach(0)),
+            (0, attach(1)),
+            (0, Command::DrainWorker { worker: WorkerId(2) }),
+            (0, Command::Locate { who: who(0), spans, avoid: vec![] }),
+            (1000, beat(incarnation, 0)),
+            (1000, report(0)),
+            (3000, beat(incarnation, 20)),
+            (3000, report(5120)),
+        ] {
+            obey(now, command);
+        }
+        let Reply::View(view) = obey(5000, Command::View) else { panic!("no view") };
+        lines(&view)
+    }
+
+    #[test]
+    fn status_and_top_show_workers_jobs_and_rates() {
+        let expected = [
+            "2 workers, 1 feed, 1 job, 3 leases",
+            "",
+            "  WORKER            ADDRESS        LEASES  QUEUED  STAGED    BATCHES/S  BYTES/S   HEARD",
+            "  0000000000000001  10.0.0.1:7078  3       3       100.7 MB  10.0       385.4 MB  2 s ago",
+            "  0000000000000002  10.0.0.2:7078  0       0       0 B       0.0        0 B       5 s ago  draining",
+            "",
+            "job train-7@0000abcd/2: 2 of 2 ranks, 2560.0 samples/s, s3://bucket/train",
+            "  RANK  EPOCH  POSITION  STEP  TAKEN  SAMPLES/S  WAITED  SKIPPED  REMADE  HEARD",
+            "  0     1      5,120     20    5,120  2560.0     1.5 s   0        2       2 s ago",
+            "  1     0      0         0     0      0.0        0 µs    0        0       5 s ago",
+        ];
+        assert_eq!(shown(), expected);
+    }
+}

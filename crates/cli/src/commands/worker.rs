@@ -1,7 +1,7 @@
 //! `forebay worker`: makes batches for jobs anywhere, as a dispatcher says.
 
 use super::{Context, Done};
-use crate::args::WorkerArgs;
+use crate::args::{SameHost, WorkerArgs};
 use crate::interrupt::SLICE;
 use forebay_core::{Error, Result};
 use forebay_engine::available_threads;
@@ -21,7 +21,9 @@ const CROSSING: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
     let credentials = args.credentials()?;
-    let mut plan = args.how.resolve(Address::Tcp(args.listen.clone()), false)?;
+    let near = args.same_host == SameHost::Memory;
+    let mut plan = args.how.resolve(Address::Tcp(args.listen.clone()), near)?;
+    plan.options.near = near;
     let options = ControlOptions { address: args.dispatcher.clone(), credentials: credentials.clone() };
     let control = Control::new(&options, Threads::shared()?)?;
     let slots = plan.makers.threads.unwrap_or_else(available_threads);

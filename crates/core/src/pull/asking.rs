@@ -1,4 +1,4 @@
-//! What is sent: routes found, batches asked for, late ones asked for elsewhere, names told ahead.
+//! What is sent: routes found, batches asked for, names told ahead. Who is late is in `late`.
 
 use super::{Action, Ask, Entry, Outcome, Pull, Routing, State, WorkerKey};
 use crate::feed::Span;
@@ -122,20 +122,6 @@ impl Pull {
         }
     }
 
-    fn give_up_on_dead(&mut self, now: u64) {
-        let mut oldest: BTreeMap<WorkerKey, u64> = BTreeMap::new();
-        for ask in self.entries.iter().flat_map(|entry| &entry.asks) {
-            let since = oldest.entry(ask.worker).or_insert(ask.at);
-            *since = (*since).min(ask.at);
-        }
-        for (worker, since) in oldest {
-            if self.workers.is_dead(now, worker, since) {
-                self.actions.push(Action::Close { worker });
-                self.lost(now, worker);
-            }
-        }
-    }
-
     fn route(&self, now: u64, entry: &Entry) -> Option<WorkerKey> {
         let worker = match self.settings.routing {
             Routing::One(worker) => worker,
@@ -146,6 +132,9 @@ impl Pull {
 
     fn locate(&mut self, now: u64) {
         let Routing::Spans(positions) = self.settings.routing else { return };
+        if self.home_has_all(now) {
+            return;
+        }
         if let Some(front) = self.entries.front().map(|entry| entry.wanted.name.span(positions)) {
             self.routes.retain(|span, _| *span >= front);
             self.moved.retain(|span, _| *span >= front);
@@ -169,7 +158,7 @@ impl Pull {
         }
     }
 
-    fn avoided(&self, now: u64, also: &[WorkerKey]) -> Vec<WorkerKey> {
+    pub(super) fn avoided(&self, now: u64, also: &[WorkerKey]) -> Vec<WorkerKey> {
         let mut avoid = self.workers.avoided(now);
         let more: Vec<WorkerKey> = also.iter().copied().filter(|worker| !avoid.contains(worker)).collect();
         avoid.extend(more);
@@ -178,14 +167,23 @@ impl Pull {
         avoid
     }
 
+    /// Whether the worker in this process needs nobody beside it.
+    fn home_has_all(&self, now: u64) -> bool {
+        self.home.as_ref().is_some_and(|home| home.suffices() && self.workers.is_usable(now, home.worker))
+    }
+
     fn ask(&mut self, now: u64) {
         let mut asks = Vec::new();
+        let mut home = self.home.as_ref().filter(|home| self.workers.is_usable(now, home.worker));
+        let mut at_home = home.map_or(0, |home| self.workers.outstanding(home.worker));
         let window = (self.first..).zip(&self.entries).filter(|(_, entry)| entry.state != State::Done);
         for (number, entry) in window.take(self.settings.ready_batches) {
-            if entry.state == State::Open
-                && entry.asks.is_empty()
-                && let Some(worker) = self.route(now, entry)
-            {
+            if entry.state != State::Open || !entry.asks.is_empty() {
+                continue;
+            }
+            home = home.filter(|home| home.takes(at_home));
+            at_home += usize::from(home.is_some());
+            if let Some(worker) = home.map(|home| home.worker).or_else(|| self.route(now, entry)) {
                 asks.push((number, worker));
             }
         }
@@ -194,7 +192,7 @@ impl Pull {
         }
     }
 
-    fn send(&mut self, now: u64, number: u64, worker: WorkerKey) {
+    pub(super) fn send(&mut self, now: u64, number: u64, worker: WorkerKey) {
         let request = self.next_request;
         let Some(entry) = self.entry_mut(number) else { return };
         entry.asks.push(Ask { request, worker, at: now });
@@ -219,45 +217,11 @@ impl Pull {
         true
     }
 
-    /// The batch that keeps everything waiting, if one does.
-    fn blocking(&self) -> Option<&Entry> {
-        let blocked = self.offered == 0 || self.order.waits_for().is_some();
-        self.entries.front().filter(|entry| blocked && entry.state == State::Open)
-    }
-
-    fn hedge(&mut self, now: u64) {
-        let Some(entry) = self.blocking() else { return };
-        let Some(ask) = entry.asks.iter().max_by_key(|ask| ask.at) else { return };
-        // Whoever could not be reached yet gets more time, and so does the second one that was asked.
-        let patience = 10 * self.settings.late_ms;
-        let late = match self.workers.running_since(ask.worker, ask.at) {
-            Some(since) if entry.asks.len() == 1 => since + self.workers.late_after(),
-            _ => ask.at + patience,
-        };
-        if now <= late {
-            return;
-        }
-        let asked: Vec<WorkerKey> = entry.asks.iter().map(|ask| ask.worker).collect();
-        // Past the share, one now and then still goes out: a worker that never answers must not end everything.
-        let within = self.counts.hedged <= self.counts.asked / 20;
-        if !within && now < self.last_hedge + patience {
-            return;
-        }
-        if self.ask_elsewhere(now, self.first, &asked) {
-            self.counts.hedged += 1;
-            self.last_hedge = now;
-            return;
-        }
-        // Nobody else is known here; somebody may know one.
-        let Some(span) = self.span_of(self.first) else { return };
-        if now >= self.scout_after && now >= self.locate_after && self.locating.insert(span) {
-            self.scout_after = now + self.workers.late_after();
-            let avoid = self.avoided(now, &asked);
-            self.actions.push(Action::Locate { spans: vec![span], avoid, lost: None });
-        }
-    }
-
     fn tell(&mut self, now: u64) {
+        // Whether a batch is for somebody else is known only when it is asked for.
+        if self.home.is_some() {
+            return;
+        }
         let mut names = BTreeMap::new();
         let untold: Vec<(usize, WorkerKey)> = self
             .entries

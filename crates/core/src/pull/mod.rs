@@ -2,7 +2,8 @@
 //!
 //! Pure: what happened comes in by methods with the time in milliseconds, [`Pull::drive`] says what to send, and
 //! [`Pull::deliver`] what to hand over. The batches themselves stay with the shell, by number. [`sequence`](self) walks
-//! the rank's portion epoch after epoch; [`workers`](self) knows who answers and how fast.
+//! the rank's portion epoch after epoch; [`workers`](self) knows who answers and how fast; [`home`](self) is a worker in
+//! this process that is asked first.
 //!
 //! The first `ready_batches` batches that were not handed over are asked for, whoever makes them, so the one that is
 //! needed next is always among them and no more than that are ever held. Names beyond them are told ahead. A late
@@ -10,164 +11,26 @@
 //! dropped by its number. Nothing is remembered about what was handed over: that is the loader's cursor.
 
 mod asking;
+mod home;
+mod late;
 mod sequence;
 #[cfg(test)]
 mod tests;
+mod words;
 mod workers;
+
+pub use words::{
+    Action, Arrival, Counts, Delivery, MAX_SKIPPED_NAMES, Outcome, PullSettings, Reach, Routing, WorkerKey,
+};
 
 use crate::arrival::ArrivalOrder;
 use crate::cursor::Cursor;
 use crate::feed::{BatchName, Span};
-use crate::portion::{Consumer, Place};
 use crate::{Error, Result};
+use home::Home;
 use sequence::{Sequence, Wanted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use workers::Workers;
-
-/// A worker, as the shell numbers it.
-pub type WorkerKey = u64;
-
-/// Names of skipped batches that are kept; later ones are only counted.
-pub const MAX_SKIPPED_NAMES: usize = 10_000;
-
-/// What does not change while batches are pulled.
-#[derive(Clone, Debug)]
-pub struct PullSettings {
-    /// Whose batches.
-    pub consumer: Consumer,
-    /// Positions of every epoch.
-    pub epoch_samples: u64,
-    /// Epochs after which nothing more is wanted.
-    pub epochs: Option<u64>,
-    /// How many batches later than planned a batch may be handed over; 0 is plan order.
-    pub window_batches: u64,
-    /// Batches that are asked for or here, and not handed over.
-    pub ready_batches: usize,
-    /// Batches whose workers know that they will be wanted, the asked ones included.
-    pub plan_ahead: usize,
-    /// Who makes which batch.
-    pub routing: Routing,
-    /// Whether what a lost worker was asked for is left out, rather than asked for elsewhere.
-    pub skip_lost: bool,
-    /// An answer that takes three times as long as usual, and at least this, is late. Milliseconds.
-    pub late_ms: u64,
-}
-
-/// Who makes which batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routing {
-    /// One worker makes all.
-    One(WorkerKey),
-    /// Somebody says which worker makes a span of so many positions.
-    Spans(u64),
-}
-
-/// What the shell is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Tell a worker which names will be wanted soon.
-    Plan {
-        /// The worker.
-        worker: WorkerKey,
-        /// In the order of need.
-        names: Vec<BatchName>,
-    },
-    /// Ask a worker for a batch. Needs a link, which may have to be opened.
-    Take {
-        /// The worker.
-        worker: WorkerKey,
-        /// The answer carries it; never used twice.
-        request: u64,
-        /// The batch.
-        name: BatchName,
-    },
-    /// Tell a worker that an answer is not wanted any more.
-    Forget {
-        /// The worker.
-        worker: WorkerKey,
-        /// The request.
-        request: u64,
-    },
-    /// Tell all workers with an open link how far this rank is.
-    Passed(Reach),
-    /// Ask who makes these spans; to be answered by [`Pull::located`] or [`Pull::not_located`].
-    Locate {
-        /// The spans.
-        spans: Vec<Span>,
-        /// Workers that are not wanted now.
-        avoid: Vec<WorkerKey>,
-        /// The worker that had these spans and is lost.
-        lost: Option<WorkerKey>,
-    },
-    /// Close the link to a worker, which counts as lost already.
-    Close {
-        /// The worker.
-        worker: WorkerKey,
-    },
-}
-
-/// Everything of this rank's own before this place was handed over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Reach {
-    /// The epoch.
-    pub epoch: u64,
-    /// The position.
-    pub position: u64,
-}
-
-/// What becomes of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// It is kept under this number until it is delivered.
-    Keep(u64),
-    /// It came before from elsewhere, or was asked for again.
-    Drop,
-}
-
-/// What is handed over next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
-    /// The number it is kept under.
-    pub number: u64,
-    /// The epoch.
-    pub epoch: u64,
-    /// Batches of this epoch that were handed over before it.
-    pub step: u64,
-    /// Its name.
-    pub name: BatchName,
-    /// Places of the rank's sequence that it uses up.
-    pub places: Vec<Place>,
-    /// Whether there is a batch.
-    pub outcome: Outcome,
-    /// Batches that were here, this one included.
-    pub ready: usize,
-}
-
-/// Whether there is a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// There is.
-    Batch,
-    /// It was left out.
-    Skipped,
-    /// There is an error in its place.
-    Fault,
-}
-
-/// What was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Batches asked for, each once.
-    pub asked: u64,
-    /// Requests beyond that, since a worker was late, lost or failed.
-    pub asked_again: u64,
-    /// Of these, requests sent while the first one was still open.
-    pub hedged: u64,
-    /// Answers that were not wanted any more.
-    pub dropped: u64,
-    /// Batches left out.
-    pub skipped: u64,
-}
 
 /// The machine.
 #[derive(Debug)]
@@ -194,6 +57,7 @@ pub struct Pull {
     moved: BTreeMap<Span, WorkerKey>,
     locate_after: u64,
     workers: Workers,
+    home: Option<Home>,
     last_hedge: u64,
     scout_after: u64,
     passed: Reach,
@@ -256,6 +120,7 @@ impl Pull {
             moved: BTreeMap::new(),
             locate_after: 0,
             workers: Workers::new(settings.late_ms),
+            home: settings.home.map(|worker| Home::new(worker, settings.ready_batches)),
             last_hedge: 0,
             scout_after: 0,
             passed: Reach::default(),
@@ -299,7 +164,11 @@ impl Pull {
     /// The next batch, if it may be handed over now.
     pub fn deliver(&mut self) -> Option<Delivery> {
         let ready = self.entries.iter().filter(|entry| entry.state == State::Ready(Outcome::Batch)).count();
-        let number = self.epoch_first + self.order.next_row()?;
+        let Some(row) = self.order.next_row() else {
+            self.home.iter_mut().for_each(Home::waited);
+            return None;
+        };
+        let number = self.epoch_first + row;
         self.offered -= 1;
         let entry = self.entry_mut(number)?;
         let State::Ready(outcome) = std::mem::replace(&mut entry.state, State::Done) else { return None };
@@ -313,6 +182,7 @@ impl Pull {
         let delivery = Delivery { number, epoch: self.epoch, step: self.step, name, places, outcome, ready };
         self.step += 1;
         self.since_passed += 1;
+        self.home.iter_mut().for_each(Home::handed);
         while self.entries.front().is_some_and(|entry| entry.state == State::Done) {
             self.entries.pop_front();
             self.first += 1;
@@ -385,6 +255,7 @@ impl Pull {
             self.actions.push(Action::Forget { worker: other.worker, request: other.request });
             // Neighbours are there too, by then: who answered first goes on with the span.
             if let Some(span) = span
+                && self.settings.home != Some(ask.worker)
                 && self.routes.get(&span) == Some(&other.worker)
             {
                 self.routes.insert(span, ask.worker);

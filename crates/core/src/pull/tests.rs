@@ -1,7 +1,7 @@
 //! Pulling in virtual time from workers that are slow, silent, killed and restarted, with answers doubled and reordered.
 
 use super::*;
-use crate::portion::{LastBatch, Portion};
+use crate::portion::{Consumer, LastBatch, Portion};
 use crate::rng::Rng;
 
 /// What goes wrong beside slow, doubled and reordered answers.
@@ -217,6 +217,7 @@ fn settings(case: &Case) -> PullSettings {
         ready_batches,
         plan_ahead: ready_batches + 16,
         routing: if case.workers == 1 { Routing::One(0) } else { Routing::Spans(16) },
+        home: None,
         skip_lost: case.skip_lost,
         late_ms: 1_000,
     }

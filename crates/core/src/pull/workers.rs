@@ -51,6 +51,11 @@ impl Workers {
         self.known.entry(worker).or_default().outstanding += 1;
     }
 
+    /// Requests that it was asked and has not answered.
+    pub(super) fn outstanding(&self, worker: WorkerKey) -> usize {
+        self.known.get(&worker).map_or(0, |known| known.outstanding)
+    }
+
     pub(super) fn answered(&mut self, now: u64, worker: WorkerKey, asked_at: u64) {
         let took = now.saturating_sub(self.running_since(worker, asked_at).unwrap_or(asked_at));
         let known = self.known.entry(worker).or_default();

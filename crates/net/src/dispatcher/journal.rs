@@ -25,7 +25,7 @@ const HEAD: usize = 12;
 const MAX_RECORD: usize = 16 << 20;
 
 /// A journal shorter than this is not written anew.
-const COMPACT_BYTES: u64 = 4 << 20;
+const COMPACT_BYTES: u64 = 1 << 20;
 
 /// Events in one record of a journal that is written anew.
 const EVENTS_PER_RECORD: usize = 256;

@@ -4,7 +4,7 @@
 //! handed over as shared memory, and over TCP, where their bytes follow. [`connect`] and [`Listener`] give the two
 //! halves of a connection, [`Sending`] and [`Receiving`], one for each of two threads. Below them, `begin` is how a
 //! connection begins, `frame` how messages, `codec` and `packing` how batches become bytes, `socket` and `tls` where
-//! bytes go. `docs/design/wire.md` draws it. [`worker`] makes batches and holds them until all have taken them.
+//! bytes go; `near` is the way to a worker of the same machine. `docs/design/wire.md` draws it. [`worker`] makes batches and holds them until all have taken them.
 
 mod accept;
 mod address;
@@ -15,6 +15,7 @@ mod connect;
 mod frame;
 mod link;
 pub mod message;
+mod near;
 mod packing;
 mod socket;
 mod tls;
@@ -23,9 +24,9 @@ pub mod worker;
 
 pub use accept::{Arriving, ListenOptions, Listener, ListenerCloser};
 pub use address::Address;
-pub use client::supplier;
+pub use client::{Own, supplier};
 pub use codec::{Limits, Times};
 pub use connect::connect;
 pub use frame::Message;
 pub use link::{Closer, Receiving, Sending, Sent};
-pub use via::{DEFAULT_PORT, ViaConfig, ViaUrl, late_named};
+pub use via::{DEFAULT_PORT, Target, ViaConfig, ViaUrl, late_named};

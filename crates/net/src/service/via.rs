@@ -21,6 +21,18 @@ pub enum ViaUrl {
     Service(String),
 }
 
+/// Which workers of a service make the batches of a loader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// All of them, as the dispatcher says.
+    #[default]
+    Any,
+    /// The one in the loader's own process for as long as it keeps up, others beside it when it does not.
+    Auto,
+    /// The one in the loader's own process alone: nobody is connected to.
+    Local,
+}
+
 /// Where batches are made, and what is said there.
 #[derive(Clone, Debug)]
 pub struct ViaConfig {
@@ -33,6 +45,8 @@ pub struct ViaConfig {
     /// What happens to batches that a lost worker had: they are asked of another one, or left out and counted when at
     /// most once is asked for. At least once is the same as exactly once, since what comes twice is dropped.
     pub visitation: Visitation,
+    /// Which workers of a service make them.
+    pub target: Target,
     /// How batches are packed on the wire.
     pub compression: Packing,
     token: Option<String>,
@@ -41,7 +55,7 @@ pub struct ViaConfig {
 }
 
 const KNOWN: &str =
-    "url, job, late, visitation, compression, token, token_file, tls_ca, tls_cert, tls_key, tls_name";
+    "url, job, late, visitation, target, compression, token, token_file, tls_ca, tls_cert, tls_key, tls_name";
 
 impl ViaConfig {
     /// Reads the setting.
@@ -72,8 +86,8 @@ impl ViaConfig {
             }
         };
         let url = text("url");
-        let [job, late, visitation, compression] =
-            ["job", "late", "visitation", "compression"].map(&mut text);
+        let [job, late, visitation, target, compression] =
+            ["job", "late", "visitation", "target", "compression"].map(&mut text);
         let (token, token_file) = (text("token"), text("token_file").map(PathBuf::from));
         let tls = ["tls_ca", "tls_cert", "tls_key"].map(|name| text(name).map(PathBuf::from));
         let name = text("tls_name");
@@ -101,8 +115,15 @@ impl ViaConfig {
         };
         let late = word("late", late, &LATE, faults);
         let visitation = word("visitation", visitation, &VISITATION, faults);
+        let target = word("target", target, &TARGET, faults);
         let compression = word("compression", compression, &COMPRESSION, faults);
-        Some(Self { url: url?, job, late, visitation, compression, token, token_file, tls })
+        let url = url?;
+        if target != Target::Any && !matches!(url, ViaUrl::Service(_)) {
+            faults.push(
+                "target: only a service has workers to choose from: write forebay://host:port".to_owned(),
+            );
+        }
+        Some(Self { url, job, late, visitation, target, compression, token, token_file, tls })
     }
 
     /// How both sides show who they are. Reads the file of the token, or `FOREBAY_TOKEN` when none is named.
@@ -140,6 +161,8 @@ const VISITATION: [(&str, Visitation); 3] = [
     ("at_least_once", Visitation::AtLeastOnce),
     ("at_most_once", Visitation::AtMostOnce),
 ];
+
+const TARGET: [(&str, Target); 3] = [("any", Target::Any), ("auto", Target::Auto), ("local", Target::Local)];
 
 const COMPRESSION: [(&str, Packing); 4] =
     [("none", Packing::None), ("lz4", Packing::Lz4), ("zstd", Packing::Zstd), ("auto", Packing::Auto)];
@@ -214,11 +237,11 @@ mod tests {
         assert_eq!(url(json!("forebay://[::1]")), ViaUrl::Service("[::1]:7077".into()));
         let full = ViaConfig::from_json(&json!({
             "url": "forebay://data", "job": "a", "late": "wait", "visitation": "at_most_once",
-            "compression": "zstd", "token": "a secret of 20 bytes",
+            "target": "auto", "compression": "zstd", "token": "a secret of 20 bytes",
         }));
         let full = full.unwrap();
         assert_eq!((full.late, full.visitation), (Late::Wait, Visitation::AtMostOnce));
-        assert_eq!(full.compression, Packing::Zstd);
+        assert_eq!((full.compression, full.target), (Packing::Zstd, Target::Auto));
         assert!(full.credentials().unwrap().token.is_some());
         assert_eq!(full.to_json(), json!({"url": "forebay://data:7077", "job": "a"}));
     }
@@ -236,6 +259,8 @@ mod tests {
             assert!(faults(json!(bad)).contains("url: "), "{bad}");
         }
         assert!(faults(json!({"job": "a"})).contains("url: it is missing"));
+        assert!(faults(json!({"url": "auto", "target": "local"})).contains("target: only a service"));
+        assert!(faults(json!({"url": "forebay://a", "target": "near"})).contains("none of any, auto, local"));
         assert!(late_named("spill").is_ok() && late_named("spil").is_err());
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 pub(crate) const ROWS: u64 = 4;
-pub(crate) const SAMPLES: u64 = 400;
+pub(crate) const SAMPLES: u64 = 1000;
 /// Bytes of a payload: a batch has four of them, and 36 bytes of ids and padding.
 pub(crate) const PAYLOAD: usize = 1 << 14;
 pub(crate) const BATCH_BYTES: u64 = ROWS * (PAYLOAD as u64 + 9);

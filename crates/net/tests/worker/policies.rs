@@ -5,6 +5,9 @@ use forebay_core::staging::Late;
 use forebay_net::service::message::ToWorker;
 use std::thread;
 
+/// Batches that a sliding window holds.
+const WINDOW: u64 = 100;
+
 /// Numbers of all batches of an epoch.
 const ALL: std::ops::Range<u64> = 0..SAMPLES / ROWS;
 
@@ -121,7 +124,7 @@ fn p053_a_disk_that_is_full_costs_time_and_no_batch() {
 #[test]
 fn p061_a_late_job_skips_and_every_batch_it_lost_is_counted() {
     let maker = FakeMaker::new();
-    let worker = worker(&maker, Late::Skip, 6, |_| {});
+    let worker = worker(&maker, Late::Skip, WINDOW, |_| {});
     let (mut fast, mut slow) =
         (Client::join(worker.address(), "fast"), Client::join(worker.address(), "slow"));
     slow.pass(0);
@@ -140,5 +143,5 @@ fn p061_a_late_job_skips_and_every_batch_it_lost_is_counted() {
     let slow_view = view.feeds[0].jobs.iter().find(|job| job.job == "slow").unwrap();
     assert_eq!((slow_view.skipped, slow_view.given), (lost.len() as u64, ALL.end - lost.len() as u64));
     assert_eq!(view.sum(|staging| staging.skipped), lost.len() as u64);
-    assert!(view.sum(|staging| staging.peak_bytes) <= 6 * BATCH_BYTES);
+    assert!(view.sum(|staging| staging.peak_bytes) <= WINDOW * BATCH_BYTES);
 }

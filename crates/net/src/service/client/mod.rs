@@ -2,10 +2,12 @@
 //!
 //! [`supplier`] turns the word after `via` into an `engine::Supplier`. What is asked of whom, and what is handed over
 //! next, `core::pull` decides. `shared` keeps the batches that came, `pulling` hands them over, `link` is the connection
-//! to one worker, `keeper` keeps time; `share` finds the process of this host, `service` the workers of a service. The
+//! to one worker, `home` the worker in this very process, `keeper` keeps time; `share` finds the process of this host,
+//! `service` the workers of a service. The
 //! loader's cursor alone says what was received, so everything here may be lost at any time and is asked for again.
 
 mod directory;
+mod home;
 mod job;
 mod keeper;
 mod link;
@@ -19,7 +21,7 @@ mod wire;
 
 use super::message::{Late, Packing};
 use super::worker::share_socket;
-use super::{ViaConfig, ViaUrl};
+use super::{Target, ViaConfig, ViaUrl};
 use forebay_core::Result;
 use forebay_core::dispatcher::Visitation;
 use forebay_engine::Supplier;
@@ -29,9 +31,22 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Who makes the batches, from the setting `via`. Starts and connects nothing. `command` is the program, with its first
-/// arguments, that is told to `share` when `auto` finds nobody.
-pub fn supplier(via: &ViaConfig, command: Vec<OsString>) -> Result<Arc<dyn Supplier>> {
+/// What this process gives to making batches, where a part of them is made here.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    /// Program and first arguments of `forebay`, for processes that are started when they are missing.
+    pub command: Vec<OsString>,
+    /// Preparing threads; `None` is one per processor.
+    pub threads: Option<usize>,
+    /// Bytes of payloads and batches in the making; `None` chooses.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Who makes the batches, from the setting `via`; `None` when this process alone does. Starts and connects nothing.
+pub fn supplier(via: &ViaConfig, own: &Own) -> Result<Option<Arc<dyn Supplier>>> {
+    if via.target == Target::Local {
+        return Ok(None);
+    }
     let how = How {
         job: job::Naming::new(via.job.clone())?,
         late: via.late,
@@ -40,16 +55,17 @@ pub fn supplier(via: &ViaConfig, command: Vec<OsString>) -> Result<Arc<dyn Suppl
         late_ms: LATE_MS,
         clock: Arc::new(RealClock(Instant::now())),
     };
-    Ok(match &via.url {
+    Ok(Some(match &via.url {
         ViaUrl::Auto => {
-            let start = [command, vec!["share".into()]].concat();
+            let start = [&own.command[..], &["share".into()]].concat();
             Arc::new(ShareSupplier::new(share_socket()?, Some(start), how))
         }
         ViaUrl::Unix(path) => Arc::new(ShareSupplier::new(path.clone(), None, how)),
         ViaUrl::Service(address) => {
-            Arc::new(ServiceSupplier::new(address, via.credentials()?, via.visitation, how)?)
+            let own = (via.target == Target::Auto).then(|| own.clone());
+            Arc::new(ServiceSupplier::new(address, via.credentials()?, via.visitation, how, own)?)
         }
-    })
+    }))
 }
 
 /// An answer is late when it takes three times as long as others, and not before this. Milliseconds.

@@ -1,6 +1,7 @@
 //! A running supply: what the loader takes batches from. Dropping it closes every link and waits for its threads.
 
 use super::directory::{Directory, Report};
+use super::home::HOME_ADDRESS;
 use super::link::Dial;
 use super::shared::{Made, Shared, Standing, State};
 use super::{How, keeper};
@@ -19,7 +20,7 @@ const TOLD_AHEAD: usize = 16;
 /// Batches in a span, as the first job of a feed wants it: few, so that one rank keeps several workers busy.
 const SPAN_BATCHES: u64 = 4;
 
-/// The one worker of a host.
+/// The one worker of a host, or the one in this process. Others draw their numbers, and zero is not drawn.
 pub(super) const HOME: WorkerKey = 0;
 
 /// How long closing waits for threads.
@@ -29,8 +30,8 @@ const CLOSE_WAIT: Duration = Duration::from_millis(1800);
 pub(super) enum Makers {
     /// One worker at this address.
     Home(String),
-    /// Those that a directory names.
-    Directory(Box<dyn Directory>),
+    /// Those that a directory names, after one in this process where there is one.
+    Directory { directory: Box<dyn Directory>, home: bool },
 }
 
 /// The supply.
@@ -50,8 +51,9 @@ impl Pulling {
         let (consumer, ready_batches) = (asked.consumer, asked.ready_batches.max(1));
         let routing = match makers {
             Makers::Home(_) => Routing::One(HOME),
-            Makers::Directory(_) => Routing::Spans(span_positions(consumer.batch_size)),
+            Makers::Directory { .. } => Routing::Spans(span_positions(consumer.batch_size)),
         };
+        let has_home = matches!(makers, Makers::Directory { home: true, .. });
         let settings = PullSettings {
             consumer,
             epoch_samples: asked.epoch_samples,
@@ -63,13 +65,15 @@ impl Pulling {
             ready_batches,
             plan_ahead: ready_batches.saturating_add(TOLD_AHEAD),
             routing,
+            home: has_home.then_some(HOME),
             skip_lost: how.skip_lost,
             late_ms: how.late_ms,
         };
-        let mut addresses = BTreeMap::new();
-        let home = match &makers {
-            Makers::Home(address) => addresses.insert(HOME, address.clone()).is_none(),
-            Makers::Directory(_) => false,
+        let home = matches!(makers, Makers::Home(_));
+        let addresses = match &makers {
+            Makers::Home(address) => BTreeMap::from([(HOME, address.clone())]),
+            Makers::Directory { home: true, .. } => BTreeMap::from([(HOME, HOME_ADDRESS.to_owned())]),
+            Makers::Directory { .. } => BTreeMap::new(),
         };
         let state = State {
             pull: Pull::new(settings, cursor)?,
@@ -109,12 +113,13 @@ impl Pulling {
             meter: Arc::clone(meter),
             clock: Arc::clone(&how.clock),
             home,
+            has_home,
         });
         let pulling = Self(shared);
         let shared = Arc::clone(&pulling.0);
         let directory = match makers {
             Makers::Home(_) => None,
-            Makers::Directory(directory) => Some(directory),
+            Makers::Directory { directory, .. } => Some(directory),
         };
         pulling.0.spawn("forebay-keeper", move || keeper::run(&shared, directory.as_deref()))?;
         let mut state = pulling.0.lock();

@@ -4,13 +4,15 @@
 //! workers, and so do the store's secrets when it holds any, which therefore never cross a network in the open.
 
 use super::directory::{Directory, Found, Report};
+use super::home::HomeDial;
 use super::job::draw;
 use super::link::{Dial, Dialled};
 use super::pulling::{Makers, Pulling, span_positions};
-use super::{How, wire};
+use super::{How, Own, wire};
 use crate::credentials::Credentials;
 use crate::dispatcher::{Control, ControlOptions};
-use crate::service::Address;
+use crate::service::worker::RealMakers;
+use crate::service::{Address, near};
 use crate::threads::Threads;
 use forebay_core::cursor::Cursor;
 use forebay_core::dispatcher::{
@@ -37,6 +39,8 @@ pub(super) struct ServiceSupplier {
     credentials: Credentials,
     visitation: Visitation,
     how: How,
+    /// What this process gives, when it makes batches too.
+    own: Option<Own>,
 }
 
 impl ServiceSupplier {
@@ -45,6 +49,7 @@ impl ServiceSupplier {
         credentials: Credentials,
         visitation: Visitation,
         how: How,
+        own: Option<Own>,
     ) -> Result<Self> {
         let address = address.trim_end_matches('/');
         let port =
@@ -55,14 +60,19 @@ impl ServiceSupplier {
             ))
             .with_hint("write `forebay://host:port`, as `forebay dispatcher` prints it"));
         }
-        Ok(Self { address: address.to_owned(), credentials, visitation, how })
+        Ok(Self { address: address.to_owned(), credentials, visitation, how, own })
     }
 }
 
 impl Supplier for ServiceSupplier {
     fn start(&self, asked: Asked, cursor: Cursor, meter: &Arc<Meter>) -> Result<Box<dyn Supply>> {
         let (feed, consumer) = (asked.feed.id(), asked.consumer);
-        let job = self.how.job.name(feed, consumer.world_size);
+        // A job has one feed, and a training run may read several. One that was killed and goes on with another number
+        // of ranks does not wait until those of before are given up. Workers are told the same name as the dispatcher,
+        // which tells them whom to expect.
+        let suffix = format!("@{:08x}/{}", feed.0 as u32, consumer.world_size);
+        let given = self.how.job.name(feed, consumer.world_size);
+        let job = JobName::new(shortened(&given, MAX_TEXT - suffix.len()) + &suffix)?;
         let options = ControlOptions { address: self.address.clone(), credentials: self.credentials.clone() };
         let steps = |cursor: &Cursor| -> Result<u64> {
             Ok(Portion::new(asked.epoch_samples, consumer, cursor)?.steps())
@@ -70,12 +80,7 @@ impl Supplier for ServiceSupplier {
         let whole = steps(&Cursor::start_of(0))?;
         let directory = Dispatched {
             control: Control::new(&options, Threads::shared()?)?,
-            // A job has one feed; a training run may read several.
-            who: Who {
-                job: JobName::new(format!("{}@{:08x}", shortened(&job, MAX_TEXT - 9), feed.0 as u32))?,
-                rank: consumer.rank,
-                consumer: draw()?,
-            },
+            who: Who { job: job.clone(), rank: consumer.rank, consumer: draw()? },
             terms: Terms {
                 feed,
                 label: label(&asked.feed.data.spec),
@@ -91,8 +96,22 @@ impl Supplier for ServiceSupplier {
             credentials: self.credentials.clone(),
             secrets: asked.feed.data.secrets().iter().map(|name| (*name).to_owned()).collect(),
         };
-        let makers = Makers::Directory(Box::new(directory));
-        Ok(Box::new(Pulling::start(asked, &cursor, meter, &self.how, job, Box::new(dial), makers)?))
+        let makers = Makers::Directory { directory: Box::new(directory), home: self.own.is_some() };
+        let dial: Box<dyn Dial> = match &self.own {
+            None => Box::new(dial),
+            Some(own) => Box::new(HomeDial {
+                makers: Box::new(RealMakers {
+                    threads: own.threads,
+                    memory_bytes: own.memory_bytes,
+                    cache: None,
+                    command: own.command.clone(),
+                    pool: asked.pool.clone(),
+                }),
+                spec: asked.feed.clone(),
+                elsewhere: Box::new(dial),
+            }),
+        };
+        Ok(Box::new(Pulling::start(asked, &cursor, meter, &self.how, job.to_string(), dial, makers)?))
     }
 }
 
@@ -192,6 +211,14 @@ struct TcpDial {
 
 impl Dial for TcpDial {
     fn dial(&self, address: &str, _wanted: &dyn Fn() -> bool) -> Result<Dialled> {
+        if let Some(path) = near::found(address) {
+            match wire::dial(&Address::Unix(path), &self.credentials) {
+                Ok(dialled) => return Ok(dialled),
+                Err(error) => {
+                    tracing::debug!(error = %error.report(), "a worker of this machine is read over TCP");
+                }
+            }
+        }
         check_secrets(&self.secrets, &self.credentials, address)?;
         wire::dial(&Address::Tcp(address.to_owned()), &self.credentials)
     }

@@ -34,7 +34,10 @@ pub(super) struct Shared {
     pub(super) pool: BufferPool,
     pub(super) meter: Arc<Meter>,
     pub(super) clock: Arc<dyn Clock>,
+    /// Whether one worker makes all, and nobody need be asked which.
     pub(super) home: bool,
+    /// Whether there is a worker in this process, which needs nobody to say what it makes.
+    pub(super) has_home: bool,
 }
 
 /// What changes, under the lock.
@@ -90,7 +93,8 @@ impl Shared {
 
     /// Does what the machine wants, and wakes everybody.
     pub(super) fn drive(self: &Arc<Self>, state: &mut State) {
-        if state.stopped || state.standing == Standing::Unmet || state.failed.is_some() {
+        let unmet = state.standing == Standing::Unmet && !self.has_home;
+        if state.stopped || unmet || state.failed.is_some() {
             return self.changed.notify_all();
         }
         for action in state.pull.drive(self.clock.now()) {

@@ -301,8 +301,11 @@ fn start(fakes: &Fakes, service: bool, skip_lost: bool) -> Started {
         batch_bytes: 1 << 10,
         pool: BufferPool::new(0),
     };
-    let makers =
-        if service { Makers::Directory(Box::new(fakes.clone())) } else { Makers::Home("a".to_owned()) };
+    let makers = if service {
+        Makers::Directory { directory: Box::new(fakes.clone()), home: false }
+    } else {
+        Makers::Home("a".to_owned())
+    };
     let dial = Box::new(fakes.clone());
     let job = how.job.name(asked.feed.id(), 1);
     let supply = Pulling::start(asked, &Cursor::start_of(0), &meter, &how, job, dial, makers).unwrap();

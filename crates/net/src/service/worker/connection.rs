@@ -21,7 +21,7 @@ const QUEUE: usize = 4096;
 /// Requests that one client may have open.
 const REQUESTS: usize = 1024;
 /// Longest name of a job.
-const JOB_BYTES: usize = 256;
+const JOB_BYTES: usize = forebay_core::dispatcher::MAX_TEXT;
 
 /// What is sent to a client.
 #[derive(Clone)]

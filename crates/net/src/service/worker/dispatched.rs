@@ -29,7 +29,8 @@ impl DispatcherReports {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&random()?[..8]);
         let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
-        let worker = WorkerId(u64::from_le_bytes(bytes));
+        // Zero is the worker in a training process.
+        let worker = WorkerId(u64::from_le_bytes(bytes).max(1));
         Ok(Self { control, worker, advertise, slots, incarnation: Mutex::default() })
     }
 

@@ -69,6 +69,8 @@ pub struct WorkerOptions {
     pub making_batches: usize,
     /// Memory for batches that come back from disk.
     pub pool: BufferPool,
+    /// Whether jobs of this user on this machine find a unix socket beside the TCP port.
+    pub near: bool,
     /// A dispatcher to report to, and how often.
     pub reports: Option<(Arc<dyn Reports>, Duration)>,
 }
@@ -90,6 +92,7 @@ impl WorkerOptions {
             max_feeds: 64,
             making_batches: 16,
             pool: BufferPool::new(256 << 20),
+            near: false,
             reports: None,
         }
     }
@@ -144,7 +147,9 @@ pub fn serve(options: WorkerOptions, makers: Arc<dyn Makers>) -> Result<Running>
     }
     let limits = ListenOptions { max_connections: options.max_connections, ..ListenOptions::default() };
     let listener = Listener::bind(&options.listen, &options.credentials, limits)?;
-    let (address, closer) = (listener.address().clone(), listener.closer());
+    let near = if options.near { bind_near(listener.address(), limits) } else { None };
+    let (address, mut closers) = (listener.address().clone(), vec![listener.closer()]);
+    closers.extend(near.as_ref().map(Listener::closer));
     let worker = Arc::new(Worker {
         feeds: Feeds::new(&options, makers),
         options,
@@ -155,9 +160,13 @@ pub fn serve(options: WorkerOptions, makers: Arc<dyn Makers>) -> Result<Running>
         round: Default::default(),
         alone: Mutex::new(Some(Instant::now())),
     });
-    let mut running = Running { worker: Arc::clone(&worker), address, closer, threads: Vec::new() };
+    let mut running = Running { worker: Arc::clone(&worker), address, closers, threads: Vec::new() };
     let shared = Arc::clone(&worker);
     running.start("accept", move || accept(&shared, &listener))?;
+    if let Some(near) = near {
+        let shared = Arc::clone(&worker);
+        running.start("accept-near", move || accept(&shared, &near))?;
+    }
     let shared = Arc::clone(&worker);
     running.start("tidy", move || tidy(&shared))?;
     if let Some((reports, every)) = worker.options.reports.clone() {
@@ -165,6 +174,19 @@ pub fn serve(options: WorkerOptions, makers: Arc<dyn Makers>) -> Result<Running>
         running.start("report", move || reports::report(&worker, &*reports, &address, every))?;
     }
     Ok(running)
+}
+
+/// The second door for jobs of this machine; without it they come by TCP.
+fn bind_near(address: &Address, limits: ListenOptions) -> Option<Listener> {
+    let Address::Tcp(text) = address else { return None };
+    let port = text.rsplit_once(':').and_then(|(_, port)| port.parse().ok())?;
+    let bound = super::near::socket(port)
+        .and_then(|path| Listener::bind(&Address::Unix(path), &Credentials::default(), limits));
+    bound
+        .inspect_err(|error| {
+            tracing::warn!(error = %error.report(), "jobs of this machine get batches over TCP");
+        })
+        .ok()
 }
 
 fn accept(worker: &Arc<Worker>, listener: &Listener) {
@@ -194,7 +216,7 @@ fn tidy(worker: &Worker) {
 pub struct Running {
     worker: Arc<Worker>,
     address: Address,
-    closer: ListenerCloser,
+    closers: Vec<ListenerCloser>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -261,7 +283,7 @@ impl Running {
     /// Ends it: connections are closed, threads have ended when this returns.
     pub fn stop(&mut self) {
         self.worker.stopping.store(true, Ordering::Release);
-        self.closer.close();
+        self.closers.iter().for_each(ListenerCloser::close);
         self.worker.connections.close_all();
         self.worker.round.1.notify_all();
         for thread in self.threads.drain(..) {
