@@ -20,7 +20,7 @@ PY := .venv/bin/python
 FUZZ_SECONDS ?= 30
 
 .PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust test-python \
-        test-scripts test-servers stubs wheel docs docs-check bench promises promises-check requirements slow fuzz-smoke clean
+        test-scripts test-servers stubs wheel docs docs-check bench promises promises-check requirements slow chaos fuzz-smoke clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^##   / { print "\n" substr($$0, 6) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -116,6 +116,9 @@ slow: setup wheel ## the same tests at full sizes and many more random cases
 	@mkdir -p $(LOGS)
 	FOREBAY_SLOW=1 PROPTEST_CASES=$${PROPTEST_CASES:-4096} cargo test $(LOCKED) --release --no-fail-fast 2>&1 | tee $(LOGS)/rust-slow.log
 	FOREBAY_SLOW=1 $(PY) -m pytest python/tests -m slow --timeout 1800 --junitxml=$(LOGS)/pytest-slow.xml
+
+chaos: setup wheel ## kill workers, dispatchers and jobs of a service in a hundred runs, each of which must be exact
+	$(PY) -m pytest python/tests/test_service_kills.py -m "slow or not slow" --timeout 1800 --junitxml=$(LOGS)/pytest-chaos.xml
 
 fuzz-smoke: ## fuzz every parser of outside bytes for FUZZ_SECONDS (30) each
 	@scripts/fuzz.sh $(FUZZ_SECONDS)

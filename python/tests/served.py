@@ -108,6 +108,25 @@ def status(url: str) -> dict[str, Any]:
     return answer
 
 
+def children() -> list[int]:
+    """Processes that this one started and that have not ended."""
+    found = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        try:
+            found += [int(word) for word in path.read_text().split()]
+        except FileNotFoundError:
+            continue  # The thread ended meanwhile.
+    return [pid for pid in found if state_of(pid) not in ("Z", "")]
+
+
+def state_of(pid: int) -> str:
+    """What the system says of a process; empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
 def eventually(what: Any, wanted: str) -> None:
     until = time.monotonic() + DEADLINE
     while not what():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ import served
 from forebay.errors import DeniedError, InvalidConfigError, StaleError, UnsupportedError
 
 RECIPE = [fb.raw("bin"), fb.label("cls")]
+
+FAILURE_SECONDS = 10.0
+"""What is silent for this long counts as lost, unless `--worker-timeout` says otherwise."""
 
 
 def _bytes(batch: fb.Batch) -> tuple[Any, ...]:
@@ -121,8 +125,11 @@ def test_p052_a_killed_job_holds_nobody_up(share: served.Process, tmp_path: Path
         ids = next(loop).ids.tolist()
         doomed.kill()
         doomed.communicate()
+        killed = time.monotonic()
         for batch in loop:
             ids.extend(batch.ids.tolist())
+        # Its socket says so at once; nothing waits for a time-out.
+        assert time.monotonic() - killed < 2 * FAILURE_SECONDS
     assert sorted(ids) == list(range(2000))
     # A new job joins at once, in the middle of what others have done.
     via = {"url": _url(share), "job": "late"}
@@ -143,6 +150,42 @@ def test_auto_starts_a_process_that_leaves_by_itself(tmp_path: Path, monkeypatch
     served.eventually(lambda: not socket.exists(), "the process has left")
 
 
+def test_a_shared_process_that_is_killed_is_started_again_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(run))
+    monkeypatch.setenv("FOREBAY_SHARE_GRACE", "0.2")
+    data = fb.synthetic(2000, bytes=50, shards=2)
+    ids: list[int] = []
+    before = set(served.children())
+    with fb.Loader(data, RECIPE, batch_size=10, shuffle=True, via="auto", epochs=1) as loader:
+        for step, batch in enumerate(loader):
+            ids.extend(batch.ids.tolist())
+            if step in (20, 90):
+                [share] = set(served.children()) - before
+                os.kill(share, signal.SIGKILL)
+                served.eventually(lambda gone=share: gone not in served.children(), "it is gone")
+    assert sorted(ids) == list(range(2000))
+    socket = run / "forebay" / "share.sock"
+    served.eventually(lambda: not socket.exists(), "the last one has left")
+
+
+def test_batches_of_a_shared_process_need_no_dev_shm(share: served.Process) -> None:
+    def shm_of(pid: int | str) -> list[str]:
+        return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm" in line]
+
+    data = fb.synthetic(64, bytes=200_000)
+    recipe = [fb.raw("bin"), fb.label("cls")]
+    names = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
+    with fb.Loader(data, recipe, batch_size=16, epochs=1, via=_url(share)) as loader:
+        held = list(loader)
+        assert len(held) == 4
+        assert shm_of("self") == shm_of(share.pid) == []
+        assert names == (sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else [])
+
+
 # A service.
 
 
@@ -151,7 +194,8 @@ def test_p054_two_clients_of_two_workers_see_ten_thousand_ids_once(tmp_path: Pat
         import json, sys, forebay as fb
         data = fb.synthetic(10_000, bytes=64, shards=5)
         loader = fb.Loader(data, [fb.raw("bin"), fb.label("cls")], batch_size=50, shuffle=True, epochs=1,
-                           via={"url": sys.argv[1], "job": "both"}, rank=int(sys.argv[2]), world_size=2)
+                           sharding="dynamic", via={"url": sys.argv[1], "job": "both"},
+                           rank=int(sys.argv[2]), world_size=2)
         with loader:
             print(json.dumps([i for batch in loader for i in batch.ids.tolist()]))
     """)
@@ -233,26 +277,6 @@ def test_p056_a_worker_that_is_killed_takes_no_sample_with_it(tmp_path: Path, vi
         assert skipped == 0
 
 
-def test_p057_a_dispatcher_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
-    data = fb.synthetic(4000, bytes=50, shards=4)
-    head = served.dispatcher(tmp_path / "state")
-    port = int(head.said["url"].rsplit(":", 1)[1])
-    url = f"forebay://127.0.0.1:{port}"
-    workers = [served.worker(url) for _ in range(2)]
-    try:
-        with fb.Loader(data, RECIPE, batch_size=10, shuffle=True, epochs=1, via=url) as loader:
-            ids: list[int] = []
-            for step, batch in enumerate(loader):
-                ids.extend(batch.ids.tolist())
-                if step % 20 == 7:
-                    head.kill()
-                    head = served.dispatcher(tmp_path / "state", port=port)
-        assert sorted(ids) == list(range(4000))
-    finally:
-        for process in [*workers, head]:
-            process.end()
-
-
 def test_a_drained_worker_answers_what_it_has_and_leaves(tmp_path: Path) -> None:
     data = fb.synthetic(2000, bytes=100)
     with (
@@ -285,7 +309,9 @@ def test_arrival_order_through_a_service_is_exact(tmp_path: Path) -> None:
 def test_p062_compression_changes_what_crosses_and_nothing_else(tmp_path: Path) -> None:
     for number in range(40):
         np.save(tmp_path / f"{number:02}.npy", np.full((64, 64), number, np.float32))
-    with served.service(tmp_path / "service", workers=1) as (url, _, _):
+    head = served.dispatcher(tmp_path / "state")
+    url = _url(head)
+    with head, served.worker(url, same_host="tcp"):
         crossed = {}
         for compression in ("none", "lz4", "zstd", "auto"):
             via = {"url": url, "compression": compression, "job": compression}
@@ -295,6 +321,21 @@ def test_p062_compression_changes_what_crosses_and_nothing_else(tmp_path: Path) 
                 crossed[compression] = loader.stats()["wire_bytes"]
     assert crossed["none"] >= 40 * 64 * 64 * 4
     assert all(crossed[word] < crossed["none"] / 4 for word in ("lz4", "zstd", "auto"))
+
+
+def test_batches_of_a_worker_on_this_machine_come_as_shared_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in range(40):
+        np.save(folder / f"{number:02}.npy", np.full((64, 64), number, np.float32))
+    with (
+        served.service(tmp_path, workers=1) as (url, _, _),
+        fb.Loader(folder, [fb.npy("npy")], batch_size=8, epochs=1, via=url) as loader,
+    ):
+        values = np.concatenate([batch["npy"] for batch in loader])
+        assert (values == np.arange(40, dtype=np.float32)[:, None, None]).all()
+        assert loader.stats()["wire_bytes"] < 1000
+        assert loader.stats()["workers"] == 1
 
 
 # What goes wrong is said.

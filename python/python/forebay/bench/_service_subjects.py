@@ -80,17 +80,17 @@ def _forever(loader: Any) -> Iterator[Any]:
         yield from loader
 
 
-def _service(stack: ExitStack, settings: Settings) -> tuple[str, list[Process]]:
+def _service(stack: ExitStack, settings: Settings, same_host: str) -> tuple[str, list[Process]]:
     """A dispatcher with one worker: what to give as ``via``, and their processes."""
     dispatcher = stack.enter_context(processes.dispatcher())
-    worker = stack.enter_context(processes.worker(dispatcher, settings["threads"]))
+    worker = stack.enter_context(processes.worker(dispatcher, settings["threads"], same_host))
     return f"forebay://{dispatcher.address.removeprefix('forebay://')}", [dispatcher, worker]
 
 
 def wire_forebay(settings: Settings) -> Figures:
     """Large batches through one worker over TCP on this machine."""
     with ExitStack() as stack:
-        via, servers = _service(stack, settings)
+        via, servers = _service(stack, settings, "tcp")
         loader = stack.enter_context(_arrays(settings, via=via))
         return _bytes_figures((_touched(batch) for batch in _forever(loader)), settings, servers)
 
@@ -115,7 +115,7 @@ def images_local(settings: Settings) -> Figures:
 def images_worker(settings: Settings) -> Figures:
     """The same through one worker on the same cores."""
     with ExitStack() as stack:
-        via, servers = _service(stack, settings)
+        via, servers = _service(stack, settings, "memory")
         loader = stack.enter_context(_images(settings, via=via))
         return _image_figures(loader, settings, servers)
 
@@ -154,7 +154,7 @@ def images_share(settings: Settings) -> Figures:
 
 def images_share_job(settings: Settings, job: str) -> Figures:
     """One of the jobs that share."""
-    with _images(settings, via=settings["via"], job=job) as loader:
+    with _images(settings, via={"url": settings["via"], "job": job}) as loader:
         return _image_figures(loader, settings, [])
 
 
@@ -167,8 +167,8 @@ def handover_memfd(settings: Settings) -> Figures:
             processes.share(folder / "share.sock", settings["threads"], settings["staging_bytes"])
         )
         via = f"unix://{folder / 'share.sock'}"
-        ahead = stack.enter_context(_arrays(settings, via=via, job="ahead"))
-        behind = stack.enter_context(_arrays(settings, via=via, job="behind"))
+        ahead = stack.enter_context(_arrays(settings, via={"url": via, "job": "ahead"}))
+        behind = stack.enter_context(_arrays(settings, via={"url": via, "job": "behind"}))
         late, early = _forever(behind), _forever(ahead)
         _touched(next(late))
         for _ in range(staged):
