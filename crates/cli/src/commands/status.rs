@@ -230,7 +230,6 @@ fn table<const N: usize>(head: &[&str; N], rows: impl Iterator<Item = Vec<String
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test whose surroundings are broken may panic")]
 mod tests {
     use super::*;
     use forebay_core::dispatcher::{
