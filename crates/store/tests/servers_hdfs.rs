@@ -1,7 +1,6 @@
 //! The store against a real HDFS: the whole suite, and what only HDFS does. `FOREBAY_TEST_HDFS` (host:port of its
 //! NameNode) names it; without it there is nothing to do.
 #![cfg(feature = "hdfs")]
-#![expect(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
 use bytes::Bytes;
 use forebay_core::ErrorKind;
@@ -35,7 +34,7 @@ async fn files_of_many_blocks_are_read_by_url_from_any_place() {
     );
     let store = remote::open(&address.root, &StoreOptions::new()).unwrap();
     // Blocks of the test server have 1 MiB.
-    let bytes = pattern(5 << 20 | 77);
+    let bytes = pattern((5 << 20) + 77);
     store.write(&address.key, bytes.clone()).await.unwrap();
     assert_eq!(store.read(&address.key, ByteRange::Full).await.unwrap(), bytes);
     for range in [0..1, 1_048_575..1_048_577, 1_000_000..4_000_000, 5_242_880..5_242_957u64] {

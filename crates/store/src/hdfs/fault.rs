@@ -7,8 +7,8 @@ use hdfs_native::HdfsError;
 const NO_FOLDER: &str = "(is not a directory)";
 
 /// The error of a request, for the object at `url`.
-pub(super) fn refused(error: HdfsError, doing: &str, url: &str) -> Error {
-    let kind = match &error {
+pub(super) fn refused(error: &HdfsError, doing: &str, url: &str) -> Error {
+    let kind = match error {
         HdfsError::FileNotFound(_) | HdfsError::IsADirectoryError(_) => ErrorKind::NotFound,
         // So it says that a file has nothing below it.
         HdfsError::RPCError(_, why) if why.lines().next().is_some_and(|why| why.ends_with(NO_FOLDER)) => {
@@ -68,14 +68,14 @@ mod tests {
         let said = |class: &str| {
             let error =
                 HdfsError::RPCError(format!("org.apache.hadoop.{class}"), "why\n\tat java".to_owned());
-            refused(error, "read", "hdfs://a/b")
+            refused(&error, "read", "hdfs://a/b")
         };
         assert_eq!(said("fs.FileNotFoundException").kind(), ErrorKind::NotFound);
         assert_eq!(said("security.AccessControlException").kind(), ErrorKind::Denied);
         assert_eq!(said("hdfs.server.namenode.SafeModeException").kind(), ErrorKind::Unavailable);
         let below = HdfsError::RPCError("a.AccessControlException".into(), format!("/a {NO_FOLDER}\n\tat"));
-        assert_eq!(refused(below, "read", "hdfs://a/b").kind(), ErrorKind::NotFound);
+        assert_eq!(refused(&below, "read", "hdfs://a/b").kind(), ErrorKind::NotFound);
         assert!(!said("security.AccessControlException").message().contains('\n'));
-        assert_eq!(refused(HdfsError::ChecksumError, "read", "a").kind(), ErrorKind::Corrupt);
+        assert_eq!(refused(&HdfsError::ChecksumError, "read", "a").kind(), ErrorKind::Corrupt);
     }
 }

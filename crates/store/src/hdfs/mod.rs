@@ -88,7 +88,7 @@ impl HdfsStore {
             match client.get_file_info(&path(&key)).await {
                 Ok(status) if !status.isdir => Ok(meta(key, &status)),
                 Ok(_) => Err(worded::missing("look at", &url)),
-                Err(error) => Err(refused(error, "look at", &url)),
+                Err(error) => Err(refused(&error, "look at", &url)),
             }
         })
         .await
@@ -112,13 +112,13 @@ impl HdfsStore {
                             .map_err(|error| worded::located(error, "read", &url, first))?;
                         read_parts(&file, &parts).await
                     }
-                    Err(error) => return Err(refused(error, "read", &url)),
+                    Err(error) => return Err(refused(&error, "read", &url)),
                 };
                 match parts {
                     Ok(parts) => return Ok(parts),
                     // Blocks of a file that was replaced go away a moment later: the new file has others.
                     Err(_) if tries == 0 => tries += 1,
-                    Err(error) => return Err(refused(error, "read", &url)),
+                    Err(error) => return Err(refused(&error, "read", &url)),
                 }
             }
         })
@@ -194,8 +194,8 @@ async fn write_beside(client: &Client, path: &str, bytes: Bytes) -> std::result:
     let beside = format!("{folder}/{TEMPORARY_PREFIX}{process}-{time:x}-{number}");
     let mut file = client.create(&beside, WriteOptions::default()).await?;
     let written = async {
-        file.write_bytes(bytes).await?;
-        file.close().await
+        Box::pin(file.write_bytes(bytes)).await?;
+        Box::pin(file.close()).await
     };
     match written.await {
         Ok(()) => Ok(beside),
@@ -266,7 +266,7 @@ impl Store for HdfsStore {
                     }
                     Ok(())
                 };
-                written.await.map_err(|error| refused(error, "write", &url))
+                written.await.map_err(|error| refused(&error, "write", &url))
             })
             .await
         }

@@ -73,12 +73,12 @@ impl Walk {
     /// What lies in a folder and may have keys with the prefix. One that is not there has nothing.
     async fn list(&self, client: &Client, folder: &str, url: &str) -> Result<Vec<Entry>> {
         let path = format!("/{}", folder.trim_end_matches('/'));
-        let listed = match client.list_status(&path, false).await.map_err(|error| refused(error, "list", url))
-        {
-            Ok(listed) => listed,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
+        let listed =
+            match client.list_status(&path, false).await.map_err(|error| refused(&error, "list", url)) {
+                Ok(listed) => listed,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            };
         let entry = |status: FileStatus| {
             // A file that is listed gives itself, without a name.
             let name = status.path.strip_prefix(&path)?.trim_start_matches('/').to_owned();
