@@ -191,7 +191,7 @@ impl Board {
     /// A substitute is here for a row whose planned sample failed.
     pub(crate) fn arrive_again(&self, batch: u64, row: usize, job: Job) {
         let mut state = self.lock();
-        if state.stopped.is_none() {
+        if state.stopped.is_none() && batch >= state.first {
             state.queue.push(Reverse(Queued { batch, row, job }));
         }
         drop(state);
@@ -266,18 +266,19 @@ impl Board {
             }
         }
         open.unfinished -= 1;
-        if open.unfinished == 0 {
+        if open.is_due() {
             drop(state);
             self.ready.notify_all();
         }
     }
 
-    /// The oldest batch, if all its rows are done within `wait`. Taking it makes room for another one.
+    /// The oldest batch, if all its rows are done within `wait`, or the error that it failed with: what else it waits for
+    /// may be as late as a server's silence lasts. Taking it makes room for another one.
     pub(crate) fn take_batch(&self, wait: Duration) -> Result<Option<Taken>, Error> {
         let deadline = Instant::now() + wait;
         let mut state = self.lock();
         loop {
-            if state.batches.front().is_some_and(|batch| batch.unfinished == 0) {
+            if state.batches.front().is_some_and(OpenBatch::is_due) {
                 break;
             }
             if let Some(error) = &state.stopped {
@@ -294,6 +295,10 @@ impl Board {
         let ready = state.batches.iter().take_while(|batch| batch.unfinished == 0).count();
         let Some(open) = state.batches.pop_front() else { return Ok(None) };
         state.first += 1;
+        if open.unfinished > 0 {
+            let first = state.first;
+            state.queue.retain(|Reverse(next)| next.batch >= first);
+        }
         state.forget_finished_epochs();
         drop(state);
         self.work.notify_all();
@@ -357,7 +362,8 @@ impl Drop for ThreadGuard {
 
 impl State {
     fn enqueue(&mut self, batch: u64, row: usize, job: Job) {
-        if self.stopped.is_some() {
+        // Of a batch that failed before all of it was here.
+        if self.stopped.is_some() || batch < self.first {
             return;
         }
         if let Some(open) = batch.checked_sub(self.first).and_then(|i| self.batches.get_mut(i as usize)) {
@@ -408,6 +414,11 @@ impl State {
 }
 
 impl OpenBatch {
+    /// Whether there is something to say: all of it is done, or it has failed.
+    fn is_due(&self) -> bool {
+        self.unfinished == 0 || self.fatal.is_some()
+    }
+
     fn deliver(mut self, outputs: &[Output], ready: usize) -> Result<Taken, Error> {
         if let Some((_, error)) = self.fatal.take() {
             return Err(error);

@@ -108,8 +108,15 @@ impl Definition {
             None => available_memory_bytes().map_or(WINDOW_BYTES, |bytes| bytes / 4),
         };
         let fixed_requests = config.requests_in_flight;
-        share(WindowLimits { max_bytes, max_requests: REMOTE_REQUESTS, fixed_requests }, config.local_ranks)
+        let max_requests = REMOTE_REQUESTS.min(most_connections());
+        share(WindowLimits { max_bytes, max_requests, fixed_requests }, config.local_ranks)
     }
+}
+
+/// Connections that the process may open: half of the files it may have open, since it has others.
+fn most_connections() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    files.map_or(usize::MAX, |files| (files / 2).max(64) as usize)
 }
 
 /// Which batches a session makes.

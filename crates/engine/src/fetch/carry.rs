@@ -189,13 +189,20 @@ impl Fetcher {
         }
         let url = || self.store.url(&object.key);
         let mut tries = Tries::new(self.config.retry, self.meter.requests.get());
+        let deadline = tokio::time::Instant::now() + self.config.retry.deadline;
         loop {
-            match tries.attempt("read", url, self.read_once(object, parts, pass)).await {
+            let error = match tries.attempt("read", url, self.read_once(object, parts, pass)).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => tries.pause(error, "read", url).await?,
-            }
+                Err(error) => error,
+            };
+            let last = error.duplicate();
+            tries.pause(error, "read", url).await?;
             self.meter.retries.add(1);
-            pass = self.gate.enter(bytes).await;
+            // Waiting for a turn counts too: behind a hung server it lasts as long as the silence of all others.
+            pass = match tokio::time::timeout_at(deadline, self.gate.enter(bytes)).await {
+                Ok(pass) => pass,
+                Err(_) => return Err(last.while_doing("gave up at the deadline, waiting to try again")),
+            };
         }
     }
 

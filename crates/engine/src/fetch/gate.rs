@@ -1,12 +1,14 @@
 //! The gate before the store: how many requests may be under way is decided by core's [`Window`]; here somebody waits.
 //!
 //! A [`Pass`] is the right to have one request under way. Giving it back says how the request went, which is all that
-//! the window learns about the link. Stores on this machine have a fixed window; remote ones adapt.
+//! the window learns about the link. Stores on this machine have a fixed window; remote ones adapt. Its clock is
+//! tokio's, as that of tries and stores is, so that tests can pause all of them together.
 
 use forebay_core::window::{End, Hedge, LinkEstimate, Ticket, Window, WindowLimits};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Second requests, as a share of first ones.
 const HEDGE_SHARE: f64 = 0.04;

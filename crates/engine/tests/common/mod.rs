@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test helper fails by panicking")]
 
-use forebay_core::manifest::Manifest;
+use forebay_core::manifest::{FieldInfo, FieldKind, Manifest, ManifestBuilder, Value};
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_core::recipe::Recipe;
 use forebay_engine::source::{Dataset, SyntheticPayload, SyntheticSpec, synthetic};
@@ -24,6 +24,11 @@ pub(crate) fn raw_recipe() -> Recipe {
         r#"[{"field": "bin", "decode": {"kind": "bytes"}}, {"field": "cls", "decode": {"kind": "label"}}]"#,
     )
     .unwrap()
+}
+
+/// Payloads as they are, of a dataset without labels.
+pub(crate) fn bytes_recipe() -> Recipe {
+    Recipe::from_json(r#"[{"field": "bin", "decode": {"kind": "bytes"}}]"#).unwrap()
 }
 
 /// Only the label: no payload is fetched.
@@ -51,6 +56,22 @@ pub(crate) fn loader_on(
     config: LoaderConfig,
 ) -> Loader {
     Loader::new(manifest, store, recipe, config).unwrap()
+}
+
+/// One object of `bytes` bytes for each sample, under [`object_key`].
+pub(crate) fn manifest_of_objects(samples: u64, bytes: u64) -> Manifest {
+    let fields = vec![FieldInfo { name: "bin".into(), kind: FieldKind::Payload }];
+    let mut builder = ManifestBuilder::new(fields, serde_json::json!({}));
+    for sample in 0..samples {
+        let key = object_key(sample);
+        builder.add_object(&key, bytes, 0).unwrap();
+        builder.add_sample(&key, &[(0, Value::Payload { object: None, offset: 0, length: bytes })]).unwrap();
+    }
+    Manifest::open(builder.finish().unwrap()).unwrap()
+}
+
+pub(crate) fn object_key(sample: u64) -> String {
+    format!("{sample:05}")
 }
 
 /// The next batch, or `None` at the end of the epoch.

@@ -1,8 +1,8 @@
 //! A store far away, without a clock: requests wait until the test lets them go, or are answered as it says.
 
+use super::common::{manifest_of_objects, object_key};
 use bytes::Bytes;
-use forebay_core::manifest::{FieldInfo, FieldKind, Manifest, ManifestBuilder, Value};
-use forebay_core::recipe::Recipe;
+use forebay_core::manifest::Manifest;
 use forebay_core::{Error, Result};
 use forebay_store::{ByteRange, MemoryStore, ObjectMeta, ObjectRead, Store};
 use futures::future::BoxFuture;
@@ -183,17 +183,8 @@ impl Store for Far {
 /// One object of `bytes` bytes per sample; the first byte tells the sample.
 pub(crate) fn objects(samples: u64, bytes: u64) -> (Manifest, MemoryStore) {
     let store = MemoryStore::new();
-    let fields = vec![FieldInfo { name: "bin".into(), kind: FieldKind::Payload }];
-    let mut builder = ManifestBuilder::new(fields, serde_json::json!({}));
     for sample in 0..samples {
-        let key = format!("{sample:05}");
-        store.insert(&key, vec![sample as u8; bytes as usize]).unwrap();
-        builder.add_object(&key, bytes, 0).unwrap();
-        builder.add_sample(&key, &[(0, Value::Payload { object: None, offset: 0, length: bytes })]).unwrap();
+        store.insert(&object_key(sample), vec![sample as u8; bytes as usize]).unwrap();
     }
-    (Manifest::open(builder.finish().unwrap()).unwrap(), store)
-}
-
-pub(crate) fn bytes_recipe() -> Recipe {
-    Recipe::from_json(r#"[{"field": "bin", "decode": {"kind": "bytes"}}]"#).unwrap()
+    (manifest_of_objects(samples, bytes), store)
 }

@@ -2,8 +2,10 @@
 //!
 //! One thread serves all connections; [`schedule`] decides when bytes come out. What is not imitated: TCP's own slow
 //! start and its reaction to loss, because both ends speak over loopback. A new connection does cost a round trip.
+//! [`packets`] is the variant for packets, which does have both, where the machine allows it.
 
 mod counts;
+pub mod packets;
 mod pump;
 mod relay;
 pub mod schedule;

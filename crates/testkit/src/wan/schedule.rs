@@ -200,6 +200,6 @@ impl Lane {
 }
 
 /// How long bytes take at a rate; no time at all when there is no cap.
-fn passing(bytes: u64, rate: u64) -> Nanos {
+pub(crate) fn passing(bytes: u64, rate: u64) -> Nanos {
     if rate == 0 { 0 } else { (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as Nanos }
 }

@@ -1,0 +1,116 @@
+//! Promises that are times or rates, of whole loaders on a clock that this machine's load does not touch.
+//!
+//! What is measured is all that a loop would see: the plan, the window, tries with their pauses, delivery. What bytes cost
+//! the processor is not: `forebay bench wan` measures that on sockets.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
+
+mod common;
+#[path = "common/timed.rs"]
+mod timed;
+
+use common::*;
+use forebay_core::ErrorKind;
+use forebay_engine::{DeliveryOrder, LoaderConfig};
+use forebay_store::RetryOptions;
+use std::time::Duration;
+use timed::*;
+use tokio::time::Instant;
+
+const DELAY: Duration = Duration::from_millis(100);
+const NO_LIMIT: f64 = f64::INFINITY;
+
+fn once(batch_size: u64) -> LoaderConfig {
+    LoaderConfig { epochs: Some(1), hedge: false, ..alone(batch_size) }
+}
+
+fn deep(prefetch_batches: usize) -> LoaderConfig {
+    LoaderConfig { prefetch_batches: Some(prefetch_batches), requests_in_flight: Some(4096), ..once(32) }
+}
+
+/// Samples a second of one epoch of small objects, each of which came once.
+fn rate(samples: u64, config: LoaderConfig, script: fn(&str, u32) -> Reply) -> f64 {
+    in_virtual_time(async move {
+        let store = TimedStore::new(1000, NO_LIMIT, script);
+        let mut loader = loader_on(&manifest_of_objects(samples, 1000), store, &bytes_recipe(), config);
+        let (batches, seconds) = epoch_timed(&mut loader).await;
+        assert_each_once(ids(&batches), samples);
+        samples as f64 / seconds
+    })
+}
+
+#[test]
+fn p001_sixteen_batches_ahead_hide_100_ms() {
+    let at_depth = |depth, samples| rate(samples, deep(depth), |_, _| Reply::after(DELAY));
+    let (shallow, far) = (at_depth(1, 2048), at_depth(16, 8704));
+    assert!(far >= 6.0 * shallow, "{far:.0} samples a second against {shallow:.0}");
+    let most = 17.0 * 32.0 / DELAY.as_secs_f64();
+    assert!(far >= 0.8 * most, "{far:.0} samples a second of {most:.0}");
+}
+
+/// One in fifty, scattered: at equal distances they would be a lucky or an unlucky case.
+fn is_late(key: &str) -> bool {
+    let sample: u64 = key.parse().unwrap();
+    sample.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 < (1 << 32) / 50
+}
+
+#[test]
+fn p003_arrival_order_is_four_times_as_fast_when_one_reply_in_fifty_takes_a_second() {
+    let samples = 8704;
+    let count = (0..samples).filter(|sample| is_late(&object_key(*sample))).count();
+    assert!((160..=190).contains(&count), "{count} late samples of {samples}");
+    let script = |key: &str, _: u32| Reply::after(if is_late(key) { Duration::from_secs(1) } else { DELAY });
+    let in_order = |order| rate(samples, LoaderConfig { order, ..deep(16) }, script);
+    let (plan, arrival) = (in_order(DeliveryOrder::Plan), in_order(DeliveryOrder::Arrival { window: 8192 }));
+    assert!(arrival >= 4.0 * plan, "{arrival:.0} samples a second against {plan:.0}");
+}
+
+#[test]
+fn p008_eight_connections_of_20_megabytes_a_second_give_six_times_one() {
+    let bytes = 115_000;
+    let on = |connections| {
+        let config = LoaderConfig { requests_in_flight: Some(connections), ..once(32) };
+        in_virtual_time(async move {
+            let capped = Reply::after(Duration::from_secs_f64(bytes as f64 / 20e6));
+            let store = TimedStore::new(bytes, NO_LIMIT, move |_, _| capped);
+            let mut loader = loader_on(&manifest_of_objects(640, bytes), store, &bytes_recipe(), config);
+            let (batches, seconds) = epoch_timed(&mut loader).await;
+            assert_each_once(ids(&batches), 640);
+            640.0 * bytes as f64 / seconds
+        })
+    };
+    let (one, eight) = (on(1), on(8));
+    assert!(one <= 20e6, "{one:.0} bytes a second over one connection");
+    assert!(eight >= 6.0 * one, "{eight:.0} bytes a second against {one:.0}");
+}
+
+#[test]
+fn p013_a_hung_server_is_named_within_a_second_of_the_time_out() {
+    let hung = |_: &str, _| Reply::after(Duration::from_secs(1_000_000));
+    // A single try ends with its own time, several end with the deadline for all of them.
+    let once_only =
+        RetryOptions { tries: 1, request_timeout: Duration::from_secs(10), ..RetryOptions::default() };
+    let again = RetryOptions { deadline: Duration::from_secs(30), ..once_only };
+    for (retry, limit) in [(once_only, 10), (RetryOptions { tries: 100, ..again }, 30)] {
+        let (error, seconds) = in_virtual_time(async move {
+            let store = TimedStore::new(1000, NO_LIMIT, hung);
+            let config = LoaderConfig { retry, ..once(4) };
+            let mut loader = loader_on(&manifest_of_objects(40, 1000), store, &bytes_recipe(), config);
+            let began = Instant::now();
+            loader.begin().unwrap();
+            let error = next_timed(&mut loader).await.unwrap_err();
+            (error, began.elapsed().as_secs_f64())
+        });
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.report().contains("timed://0000"), "{}", error.report());
+        assert!(seconds <= f64::from(limit) + 1.0, "{seconds:.1} s for a limit of {limit} s");
+    }
+    // And the process goes on.
+    assert!(rate(64, deep(1), |_, _| Reply::after(DELAY)) > 0.0);
+}
+
+#[test]
+fn a_link_of_25_gbit_and_100_ms_is_full_by_batch_64_of_512() {
+    let filled = fill_link();
+    assert!(filled.link_share >= 0.95, "{filled:?}");
+    assert!(filled.held_delays <= 3.0, "{filled:?}");
+}
