@@ -145,6 +145,18 @@ pub struct Stats {
     pub cache_disk_limit_bytes: u64,
     /// Payloads that the cache found damaged: they were fetched again.
     pub cache_damaged: u64,
+    /// Nodes that keep payloads together; 0 without peers.
+    pub cache_members: u64,
+    /// Payloads that their owners had not.
+    pub cache_peer_misses: u64,
+    /// Payloads that a peer was asked for and did not answer in time: they came from the store.
+    pub cache_peer_unanswered: u64,
+    /// Payloads that were given to their owners.
+    pub cache_peer_given: u64,
+    /// Payloads that were not given to their owners: too many waited for that, or the owner was lost.
+    pub cache_peer_dropped: u64,
+    /// Bytes that wait to be given to their owners now.
+    pub cache_peer_waiting_bytes: u64,
     /// Steps of an epoch when samples are classed by size, else 0.
     pub rounds: u64,
     /// Steps of an epoch that hold samples of more than one size class.
@@ -206,6 +218,12 @@ impl Stats {
             cache_disk_bytes: cache.disk.bytes,
             cache_disk_limit_bytes: cache.disk.limit,
             cache_damaged: cache.disk.damaged + cache.memory.damaged,
+            cache_members: cache.peers.members,
+            cache_peer_misses: cache.peers.misses,
+            cache_peer_unanswered: cache.peers.unanswered,
+            cache_peer_given: cache.peers.given,
+            cache_peer_dropped: cache.peers.dropped,
+            cache_peer_waiting_bytes: cache.peers.waiting_bytes,
             ..self
         }
     }

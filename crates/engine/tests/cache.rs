@@ -28,7 +28,7 @@ fn settings(keeper: &Arc<LocalKeeper>, capacity: Capacity) -> CacheSettings {
     CacheSettings {
         capacity,
         seed: 0,
-        ownership: Ownership::alone(),
+        owners: Ownership::alone().into(),
         at: CacheAt::Bytes,
         open: Arc::new(move || Ok(Arc::clone(&keeper) as Arc<dyn Keeper>)),
     }

@@ -12,6 +12,7 @@ pub mod dispatcher;
 mod handshake;
 pub mod host;
 mod open;
+mod open_peers;
 pub mod peer;
 mod server;
 pub mod service;

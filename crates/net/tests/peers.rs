@@ -6,7 +6,7 @@ mod common;
 use common::{BOTH, Flow, LONG, MapKeeper, Pipe, body, payloads};
 use forebay_core::cache::{Capacity, Cost, Ownership, Residency};
 use forebay_engine::cache::{Keeper, Look, Payload, Tier};
-use forebay_net::peer::{OwnedKeeper, PeerKeeper, PeerOptions, Placing};
+use forebay_net::peer::{OwnedKeeper, PeerKeeper, PeerOptions};
 use forebay_net::wire::Kind;
 use forebay_net::{Connect, Credentials, Server, ServerOptions, TcpConnector, Threads, Token};
 use std::collections::HashSet;
@@ -41,9 +41,7 @@ fn plan(me: usize, count: usize, all: &[Payload], patience: Option<Duration>) ->
         (ownership.local_rank(payload.rank), cost)
     });
     let residency = Residency::choose(Capacity { memory: room(all), disk: 0 }, ranked);
-    let rank = ownership.clone();
-    let placing = Placing(Arc::new(move |payload: &Payload| residency.place(rank.local_rank(payload.rank))));
-    let mut options = PeerOptions { placing: Some(placing), ..PeerOptions::default() };
+    let mut options = PeerOptions::default();
     if let Some(patience) = patience {
         (options.first_deadline, options.shortest_deadline) = (patience, patience);
     }
@@ -55,7 +53,7 @@ fn room(all: &[Payload]) -> u64 {
 }
 
 fn serve(map: &Arc<MapKeeper>, plan: &Plan, options: ServerOptions) -> Server {
-    let keeper = OwnedKeeper::new(map.clone(), plan.ownership.clone(), plan.options.placing.clone());
+    let keeper = OwnedKeeper::new(map.clone(), plan.ownership.clone().into());
     Server::new(Arc::new(keeper), options, Threads::current())
 }
 
@@ -83,8 +81,13 @@ async fn sockets(all: &[Payload]) -> Vec<Node> {
 
 fn node(map: Arc<MapKeeper>, plan: Plan, server: Arc<Server>, connectors: Vec<Box<dyn Connect>>) -> Node {
     let Plan { ownership, residency, options } = plan;
-    let keeper =
-        PeerKeeper::with_connectors(map.clone(), ownership.clone(), connectors, options, Threads::current());
+    let keeper = PeerKeeper::with_connectors(
+        map.clone(),
+        Arc::new(ownership.clone()),
+        connectors,
+        options,
+        Threads::current(),
+    );
     Node { map, keeper, ownership, residency, server: Some(server), store: 0 }
 }
 
@@ -96,7 +99,8 @@ fn piped(maps: &[Arc<MapKeeper>], all: &[Payload]) -> (Vec<Node>, Vec<Pipe>) {
         .zip(&plans)
         .map(|(map, plan)| Arc::new(serve(map, plan, ServerOptions::default())))
         .collect();
-    let pipes: Vec<Pipe> = servers.iter().map(|server| Pipe::to(server.clone())).collect();
+    let pipes: Vec<Pipe> =
+        NAMES.iter().zip(&servers).map(|(name, server)| Pipe::named(name, server.clone())).collect();
     let connectors = || pipes.iter().map(|pipe| Box::new(pipe.clone()) as Box<dyn Connect>).collect();
     let nodes = maps.iter().zip(plans).zip(&servers);
     let nodes =
@@ -132,8 +136,12 @@ impl Node {
         for (found, payload) in self.keeper.read(&near).await.into_iter().zip(&near) {
             match found {
                 Some((bytes, tier)) => {
-                    assert_eq!((bytes, tier), (body(payload), Tier::Peer));
+                    assert_eq!((&bytes, tier), (&body(payload), Tier::Peer));
                     came.peer += 1;
+                    let place = self.residency.place(self.ownership.local_rank(payload.rank));
+                    if place.is_kept() {
+                        self.keeper.settle(*payload, place, &bytes).await;
+                    }
                 }
                 None => absent.push(*payload),
             }
@@ -188,7 +196,7 @@ async fn p046_three_nodes_read_the_store_once_and_exchange_payloads_only() {
     let mut nodes = sockets(&all).await;
     let first = epoch(&mut nodes, &all, 1).await;
     assert_eq!((first.store, first.local), (COUNT, 0));
-    assert!(nodes.iter().all(|node| node.keeper.peer_view().dropped == 0));
+    assert!(nodes.iter().all(|node| node.keeper.peers_view().dropped == 0));
     let before: Vec<_> = nodes.iter().map(|node| node.server.as_ref().unwrap().counts()).collect();
     for number in 2..5 {
         let came = epoch(&mut nodes, &all, number).await;
@@ -263,13 +271,26 @@ async fn p047_a_slow_or_cut_off_node_costs_its_own_payloads_and_little_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p047_a_node_that_joins_moves_what_it_takes_over_and_no_more() {
+async fn p047_a_node_that_joins_or_leaves_moves_what_changes_its_owner_and_no_more() {
     let all = payloads(2000);
-    let mut maps: Vec<_> = (0..3).map(|_| MapKeeper::new(room(&all))).collect();
-    let (mut nodes, _) = piped(&maps, &all);
-    epoch(&mut nodes, &all, 1).await;
-    maps.push(MapKeeper::new(room(&all)));
-    let (mut nodes, _) = piped(&maps, &all);
+    let maps: Vec<_> = (0..4).map(|_| MapKeeper::new(room(&all))).collect();
+    let (mut three, mut pipes) = piped(&maps[..3], &all);
+    epoch(&mut three, &all, 1).await;
+    // The fourth comes; the three go on with the connections that they have.
+    let plans: Vec<Plan> = (0..4).map(|me| plan(me, 4, &all, None)).collect();
+    let server = Arc::new(serve(&maps[3], &plans[3], ServerOptions::default()));
+    pipes.push(Pipe::named("node-3", server.clone()));
+    let connectors =
+        || pipes.iter().map(|pipe| Box::new(pipe.clone()) as Box<dyn Connect>).collect::<Vec<_>>();
+    let mut plans = plans.into_iter();
+    for node in &mut three {
+        let plan = plans.next().unwrap();
+        node.keeper.change_connectors(Arc::new(plan.ownership.clone()), connectors());
+        (node.ownership, node.residency) = (plan.ownership, plan.residency);
+    }
+    let joined = node(maps[3].clone(), plans.next().unwrap(), server, connectors());
+    let mut nodes = three;
+    nodes.push(joined);
     // What the new node owns comes from the store once, when somebody reads it who does not happen to have it.
     let mut store = 0;
     for number in 2..12 {
@@ -280,18 +301,38 @@ async fn p047_a_node_that_joins_moves_what_it_takes_over_and_no_more() {
     assert!(moved as f64 <= (0.25 + 0.05) * all.len() as f64, "{moved}");
     assert!(store > moved / 2 && store <= moved, "{store} of {moved}");
     assert_eq!(maps[3].view().memory.refused, 0);
+    assert!(nodes.iter().all(|node| node.keeper.peers_view().members == 4));
+    // And leaves again: those who had what it owned still have it, the rest comes from the store.
+    nodes.pop();
+    for (me, node) in nodes.iter_mut().enumerate() {
+        let plan = plan(me, 3, &all, None);
+        let connectors = pipes[..3].iter().map(|pipe| Box::new(pipe.clone()) as Box<dyn Connect>).collect();
+        node.keeper.change_connectors(Arc::new(plan.ownership.clone()), connectors);
+        (node.ownership, node.residency) = (plan.ownership, plan.residency);
+    }
+    let portions = portions(&all, 12, 3);
+    let (mut expected, mut store) = (0, 0);
+    for (me, portion) in portions.iter().enumerate() {
+        for payload in portion {
+            let owner = &nodes[nodes[me].ownership.owner(payload.rank)].map;
+            let has = |look: &[Look]| matches!(look[0], Look::Here(_));
+            let asked = [*payload];
+            let (here, there) = (has(&nodes[me].map.look(&asked).await), has(&owner.look(&asked).await));
+            expected += u64::from(!here && !there);
+        }
+    }
+    for (node, portion) in nodes.iter_mut().zip(&portions) {
+        store += node.bring(portion).await.store;
+    }
+    assert_eq!(store, expected);
+    assert!(expected < moved, "{expected} of {moved}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn p047_gifts_that_find_no_room_are_dropped_and_nobody_waits_for_them() {
     let all = payloads(200);
     let maps: Vec<_> = (0..2).map(|_| MapKeeper::new(u64::MAX)).collect();
-    // Without a placing of its own, a node keeps what it is given while there is room.
-    let server = |me: usize| {
-        let mut plan = plan(me, 2, &all, None);
-        plan.options.placing = None;
-        Arc::new(serve(&maps[me], &plan, ServerOptions::default()))
-    };
+    let server = |me: usize| Arc::new(serve(&maps[me], &plan(me, 2, &all, None), ServerOptions::default()));
     let servers: Vec<_> = (0..2).map(server).collect();
     let pipes: Vec<Pipe> = servers.iter().map(|server| Pipe::to(server.clone())).collect();
     let connectors = pipes.iter().map(|pipe| Box::new(pipe.clone()) as Box<dyn Connect>).collect();
@@ -299,7 +340,7 @@ async fn p047_gifts_that_find_no_room_are_dropped_and_nobody_waits_for_them() {
     options.give_bytes = 1000;
     let keeper = PeerKeeper::with_connectors(
         maps[0].clone(),
-        ownership.clone(),
+        Arc::new(ownership.clone()),
         connectors,
         options,
         Threads::current(),
@@ -312,7 +353,7 @@ async fn p047_gifts_that_find_no_room_are_dropped_and_nobody_waits_for_them() {
     }
     pipes[1].set(Flow::Open);
     keeper.flush().await;
-    let view = keeper.peer_view();
+    let view = keeper.peers_view();
     assert_eq!(view.given + view.dropped, others.len() as u64);
     assert!(view.given <= 10 && maps[1].len() as u64 == view.given, "{view:?}");
 }
@@ -332,12 +373,11 @@ async fn p047_who_waited_here_in_vain_asks_the_owner_before_the_store() {
             RemoteKeeper::connect(Pipe::to(host.clone()), RemoteOptions::default(), Threads::current()).await;
         let connectors: Vec<Box<dyn Connect>> =
             vec![Box::new(Pipe::to(owner.clone())), Box::new(Pipe::to(owner.clone()))];
-        let Plan { ownership, mut options, .. } = plan(0, 2, &all, None);
-        options.placing = None;
+        let Plan { ownership, options, .. } = plan(0, 2, &all, None);
         let local = Arc::new(local.unwrap());
         processes.push(PeerKeeper::with_connectors(
             local,
-            ownership,
+            Arc::new(ownership),
             connectors,
             options,
             Threads::current(),

@@ -29,7 +29,7 @@ pub mod range;
 pub mod remote;
 pub mod retry;
 mod spans;
-mod spare;
+pub mod spare;
 pub mod throttle;
 
 pub use aistore::AisStore;

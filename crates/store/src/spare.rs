@@ -24,14 +24,14 @@ const TRIES: usize = 64;
 static SPARE: Mutex<Spare> = Mutex::new(Spare::new());
 
 /// An empty buffer with room for `bytes`.
-pub(crate) fn take(bytes: usize) -> BytesMut {
+pub fn take(bytes: usize) -> BytesMut {
     let Some(class) = class(bytes) else { return BytesMut::with_capacity(bytes) };
     let kept = lock(&SPARE).and_then(|mut spare| spare.take(class));
     kept.unwrap_or_else(|| BytesMut::with_capacity(class))
 }
 
 /// The bytes of a buffer, which comes back here when the last of them is let go.
-pub(crate) fn share(body: BytesMut) -> Bytes {
+pub fn share(body: BytesMut) -> Bytes {
     if class_of(&body).is_some() { Bytes::from_owner(Lent(body)) } else { body.freeze() }
 }
 

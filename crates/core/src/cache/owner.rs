@@ -11,21 +11,22 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Most members: owning is decided by asking each of them.
 const MAX_MEMBERS: usize = 4096;
 
-/// The members of a job and which of them we are.
+/// The members of a job and which of them we are, if any: one that left still reads what the others own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     members: Vec<u64>,
-    me: usize,
+    me: Option<usize>,
 }
 
 impl Ownership {
-    /// Members by name, in any order that all of them share for their numbers; `me` is ours.
-    pub fn new<N: AsRef<str>>(seed: u64, members: &[N], me: usize) -> Result<Self> {
+    /// Members by name, in any order; `me` is our number in it, if we are one of them.
+    pub fn new<N: AsRef<str>>(seed: u64, members: &[N], me: impl Into<Option<usize>>) -> Result<Self> {
+        let me = me.into();
         let fault = |why: String| Err(Error::invalid_config(format!("share a cache among peers: {why}")));
         if members.is_empty() || members.len() > MAX_MEMBERS {
             return fault(format!("{} members were named, give 1 to {MAX_MEMBERS}", members.len()));
         }
-        if me >= members.len() {
+        if let Some(me) = me.filter(|me| *me >= members.len()) {
             return fault(format!("this is member {me} of {}", members.len()));
         }
         let mut names: Vec<&str> = members.iter().map(AsRef::as_ref).collect();
@@ -39,7 +40,7 @@ impl Ownership {
 
     /// A job of one.
     pub fn alone() -> Self {
-        Self { members: vec![0], me: 0 }
+        Self { members: vec![0], me: Some(0) }
     }
 
     /// The number of the member that owns a sample.
@@ -51,11 +52,11 @@ impl Ownership {
 
     /// Whether a sample is ours.
     pub fn is_mine(&self, rank: Rank) -> bool {
-        self.members.len() == 1 || self.owner(rank) == self.me
+        self.me.is_some_and(|me| self.members.len() == 1 || self.owner(rank) == me)
     }
 
-    /// Our own number.
-    pub fn me(&self) -> usize {
+    /// Our own number, if we are a member.
+    pub fn me(&self) -> Option<usize> {
         self.me
     }
 
@@ -132,5 +133,14 @@ mod tests {
             assert!(Ownership::new(0, &members, me).is_err());
         }
         assert!(Ownership::alone().is_mine(Rank(9)));
+    }
+
+    #[test]
+    fn one_that_left_owns_nothing_and_knows_who_does() {
+        let left = Ownership::new(1, &["a", "b"], None).unwrap();
+        let member = Ownership::new(1, &["a", "b"], 0).unwrap();
+        for rank in ranks(100) {
+            assert!(!left.is_mine(rank) && left.owner(rank) == member.owner(rank));
+        }
     }
 }

@@ -127,6 +127,24 @@ pub enum Command {
         /// The job.
         job: JobName,
     },
+    /// A node takes part in a cache that nodes keep together; said again, it still does. Answered by `CacheMembers`.
+    JoinCache {
+        /// The cache, by a name that people chose.
+        cache: JobName,
+        /// Where the node's peers find it.
+        address: String,
+        /// Drawn at random by the process: several of a host may speak for one node.
+        process: u64,
+    },
+    /// A process does not take part any more. Answered by `Done`.
+    LeaveCache {
+        /// The cache.
+        cache: JobName,
+        /// As it joined.
+        address: String,
+        /// As it joined.
+        process: u64,
+    },
     /// Everything for people. Answered by `View`.
     View,
     /// Time has passed: who was silent for too long is gone. Answered by `Done`.
@@ -184,6 +202,15 @@ pub enum Reply {
         step: u64,
         /// How far the consumer is that reached it.
         reached: Reached,
+    },
+    /// Who takes part in a cache.
+    CacheMembers {
+        /// Addresses, in order.
+        addresses: Vec<String>,
+        /// Whether these are all: right after its start the dispatcher has not heard of everybody.
+        complete: bool,
+        /// Silent for longer, a node has left.
+        timeout_ms: u64,
     },
     /// Everything for people.
     View(Box<View>),

@@ -2,11 +2,13 @@
 //! events out, time as a number.
 //!
 //! [`State`] is what must not be forgotten and changes by [`Event`]s alone; `pulse` is what may be: who was heard of
-//! when. `workers`, `jobs` and `spans` decide, `placing` chooses a worker. It never sees a payload or where data lies,
+//! when. `workers`, `jobs` and `spans` decide, `placing` chooses a worker; `caches` knows the nodes
+//! that keep payloads for each other. It never sees a payload or where data lies,
 //! and nothing it forgets or doubles can cost a sample, because any worker can make any batch again. The one exception
 //! is dynamic sharding ([`taking`](Command::TakeSpan)), where the dispatcher alone knows what is left of an epoch: its
 //! events must be on disk before the answer is given. Sockets and the journal are in `forebay-net`.
 
+mod caches;
 mod command;
 mod jobs;
 mod placing;
@@ -29,6 +31,7 @@ pub use words::{
 };
 
 use crate::Result;
+use caches::Caches;
 use pulse::{Pulses, Silent};
 
 /// The machine: what is known, and who was heard of when.
@@ -36,6 +39,7 @@ use pulse::{Pulses, Silent};
 pub struct Dispatcher {
     state: State,
     pulses: Pulses,
+    caches: Caches,
     settings: Settings,
 }
 
@@ -43,7 +47,7 @@ impl Dispatcher {
     /// A machine that goes on from a state. Everybody known counts as heard of now.
     pub fn new(state: State, settings: Settings, now: u64) -> Self {
         let pulses = Pulses::new(&state, &settings, now);
-        Self { state, pulses, settings }
+        Self { state, pulses, caches: Caches::new(now), settings }
     }
 
     /// What is known.
@@ -83,6 +87,10 @@ impl Dispatcher {
             }
             Command::ListRemaining { job } => self.remaining(&job),
             Command::CurrentRound { job } => Ok(self.current_round(&job)),
+            Command::JoinCache { cache, address, process } => self.join_cache(now, &cache, address, process),
+            Command::LeaveCache { cache, address, process } => {
+                Ok(self.leave_cache(&cache, &address, process))
+            }
             Command::View => Ok(Reply::View(Box::new(self.view(now)))),
             Command::Tick => Ok(self.tick(now, &mut events)),
         };
@@ -109,6 +117,7 @@ impl Dispatcher {
                 }
             }
         }
+        self.caches.lapse(&self.settings, now);
         Reply::Done
     }
 }

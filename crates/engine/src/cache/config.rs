@@ -3,6 +3,7 @@
 //! `"64GiB"` is memory alone; a table names tiers: `{"memory": "64GiB", "disk": "/nvme/forebay:500GiB"}`. All faults
 //! are reported at once.
 
+use super::peers_config::{KEYS, PeersConfig};
 use forebay_core::cache::Capacity;
 use forebay_core::recipe::Op;
 use forebay_core::size::parse_bytes;
@@ -70,19 +71,6 @@ pub enum Share {
     Host,
 }
 
-/// Nodes that keep payloads for each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PeersConfig {
-    /// Addresses of all nodes, `host:port`, ours too; the same list everywhere. Empty: from the launcher.
-    pub members: Vec<String>,
-    /// Our own address among them; found by looking at our own addresses when `None`.
-    pub me: Option<String>,
-    /// What all nodes know and nobody else. Never shown.
-    pub token: Option<String>,
-    /// Files of a certificate authority, our certificate and its key, for mutual TLS.
-    pub tls: Option<[PathBuf; 3]>,
-}
-
 impl CacheConfig {
     /// Reads the setting.
     pub fn from_json(value: &Value) -> Result<Self> {
@@ -143,45 +131,11 @@ impl CacheConfig {
                 }
             }
         }
-        let mut peers = PeersConfig::default();
-        let mut shared = false;
-        if let Some(value) = table.remove("peers") {
-            shared = true;
-            match members(&value) {
-                Ok(members) => peers.members = members,
-                Err(why) => note("peers", why),
-            }
-        }
-        let mut text = |name: &str| match table.remove(name) {
-            None => None,
-            Some(Value::String(text)) if !text.is_empty() => Some(text),
-            Some(_) => {
-                note(name, "it is not text".to_owned());
-                None
-            }
-        };
-        peers.me = text("peer_address");
-        peers.token = text("peer_token");
-        let tls = ["peer_tls_ca", "peer_tls_cert", "peer_tls_key"].map(|name| text(name).map(PathBuf::from));
-        match tls {
-            [Some(ca), Some(cert), Some(key)] => peers.tls = Some([ca, cert, key]),
-            [None, None, None] => {}
-            _ => {
-                note("peer_tls_ca", "`peer_tls_cert` and `peer_tls_key` belong to it: give all three".into());
-            }
-        }
-        if shared {
-            config.peers = Some(peers);
-        } else if peers != PeersConfig::default() {
-            note("peers", "settings of peers are given, but no peers".to_owned());
-        }
+        config.peers = PeersConfig::from_table(&mut table, &mut note);
         for name in table.keys() {
-            note(
-                name,
-                "there is no such setting; known are memory, disk, at, seed, share, peers, peer_address, \
-                        peer_token, peer_tls_ca, peer_tls_cert, peer_tls_key"
-                    .to_owned(),
-            );
+            let known = ["memory", "disk", "at", "seed", "share"].iter().chain(&KEYS).copied();
+            let known = known.collect::<Vec<_>>().join(", ");
+            note(name, format!("there is no such setting; known are {known}"));
         }
         config
     }
@@ -202,7 +156,7 @@ impl CacheConfig {
             table.insert("at".into(), self.at.to_string().into());
         }
         if let Some(peers) = &self.peers {
-            table.insert("peers".into(), peers.members.clone().into());
+            table.insert("peers".into(), peers.members.to_json());
         }
         Value::Object(table)
     }
@@ -229,18 +183,6 @@ fn disk(value: &Value) -> Result<DiskConfig, String> {
     Ok(DiskConfig { dir: dir.into(), limit })
 }
 
-/// A list of addresses, or `"auto"` for those of the launcher.
-fn members(value: &Value) -> Result<Vec<String>, String> {
-    match value {
-        Value::String(word) if word == "auto" => Ok(Vec::new()),
-        Value::Array(values) if !values.is_empty() => values
-            .iter()
-            .map(|value| value.as_str().map(str::to_owned).ok_or_else(|| format!("{value} is no address")))
-            .collect(),
-        value => Err(format!("{value} is not a list of addresses \"host:port\", nor \"auto\"")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,9 +196,6 @@ mod tests {
         let table = read(json!({"memory": "1GB", "disk": "/a:b/c:2GB", "seed": 3, "share": "host"}));
         assert_eq!(table.disk, Some(DiskConfig { dir: "/a:b/c".into(), limit: 2_000_000_000 }));
         assert_eq!((table.memory, table.seed, table.share), (1_000_000_000, 3, Share::Host));
-        let peers = read(json!({"memory": 1, "peers": ["a:1", "b:1"], "peer_token": "secret"}));
-        assert_eq!(peers.peers.as_ref().unwrap().members, ["a:1", "b:1"]);
-        assert!(!peers.to_json().to_string().contains("secret"));
         for (word, at) in [
             ("bytes", CacheAt::Bytes),
             ("auto", CacheAt::Auto),
@@ -286,7 +225,6 @@ mod tests {
             assert!(many.contains(word), "{many}");
         }
         assert!(faults(json!({})).contains("neither memory nor disk"));
-        assert!(faults(json!({"memory": 5, "peer_token": "x"})).contains("no peers"));
         assert!(faults(json!(true)).contains("not a size"));
     }
 }

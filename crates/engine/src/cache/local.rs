@@ -170,6 +170,7 @@ impl Keeper for LocalKeeper {
             memory: self.memory.view(),
             disk: self.disk.as_ref().map(DiskTier::view).unwrap_or_default(),
             coming: self.coming().len() as u64,
+            ..KeeperView::default()
         }
     }
 }

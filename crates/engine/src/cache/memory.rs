@@ -7,6 +7,7 @@
 use super::{Payload, TierView};
 use bytes::{Bytes, BytesMut};
 use forebay_core::cache::PayloadId;
+use forebay_store::local::map::prefer_huge_pages;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -126,6 +127,7 @@ impl State {
     fn write(&mut self, payload: Payload, bytes: &[u8]) {
         if self.room.capacity() < bytes.len() {
             self.room = BytesMut::with_capacity(bytes.len().max(SLAB_BYTES));
+            prefer_huge_pages(self.room.spare_capacity_mut());
             self.slab += 1;
         }
         self.room.extend_from_slice(bytes);

@@ -3,21 +3,26 @@
 //! What is kept is core's decision (`forebay_core::cache`). A [`Keeper`] holds the bytes, in this
 //! process or elsewhere (a process of the host, peers: `forebay-net`).
 
+mod choosing;
 mod config;
 pub mod disk;
 mod disk_keeper;
 mod local;
 mod memory;
+mod owners;
+mod peers_config;
 mod probe;
 mod resident;
 mod values;
 mod warm;
 
-pub use config::{CacheAt, CacheConfig, DiskConfig, PeersConfig, Share};
+pub use config::{CacheAt, CacheConfig, DiskConfig, Share};
 pub use disk::DiskTier;
 pub use disk_keeper::DiskKeeper;
 pub use local::LocalKeeper;
 pub use memory::MemoryTier;
+pub use owners::Owners;
+pub use peers_config::{MembersFrom, PeersConfig};
 pub use resident::CacheSettings;
 pub(crate) use resident::{Cache, Claim};
 pub(crate) use values::{Preparing, ValueClaim, ValueLook};
@@ -95,6 +100,25 @@ pub struct KeeperView {
     pub disk: TierView,
     /// Payloads that somebody is fetching and has neither kept nor given up.
     pub coming: u64,
+    /// The nodes that keep payloads together.
+    pub peers: PeersView,
+}
+
+/// How this node gets along with its peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeersView {
+    /// Nodes that take part; 0 without peers.
+    pub members: u64,
+    /// Payloads that were not with their owners.
+    pub misses: u64,
+    /// Payloads asked for without an answer in time.
+    pub unanswered: u64,
+    /// Payloads given to their owners.
+    pub given: u64,
+    /// Payloads not given: too many waited for that already, or the owner was lost.
+    pub dropped: u64,
+    /// Bytes that wait to be given.
+    pub waiting_bytes: u64,
 }
 
 /// Whoever holds payloads. Calls never fail: a keeper that cannot answer says that it has nothing.

@@ -1,24 +1,18 @@
-//! One loader's view of the cache: the names and ranks of its payloads, and which of them are to be kept.
-//!
-//! Which samples are resident is found out beside the first epoch, on a thread of its own: nothing but keeping a
-//! payload waits for it. Fetching asks here first and comes here with what the store gave.
+//! One loader's view of the cache: the names and ranks of its payloads. Fetching asks here first and comes here with
+//! what the store gave. Which payloads are to be kept is found out in `choosing`.
 
-use super::probe::Probe;
+use super::choosing::{Choosing, Why};
 use super::values::{Preparing, Values};
-use super::{CacheAt, CacheConfig, DiskTier, Keeper, KeeperView, LocalKeeper, Look, Payload, Tier};
+use super::{CacheAt, CacheConfig, Keeper, KeeperView, LocalKeeper, Look, Owners, Payload, Tier};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
 use bytes::Bytes;
-use forebay_core::cache::{
-    Capacity, Cost, ObjectVersion, Ownership, PayloadId, Place, Rank, Residency, key_hash,
-};
+use forebay_core::Result;
+use forebay_core::cache::{Capacity, ObjectVersion, Place, Rank, key_hash};
 use forebay_core::manifest::{Location, Manifest};
-use forebay_core::{Error, Result, SampleId};
 use forebay_store::Store;
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// How long closing waits for a disk.
 const CLOSE_WAIT: Duration = Duration::from_millis(1500);
@@ -30,8 +24,8 @@ pub struct CacheSettings {
     pub capacity: Capacity,
     /// Decides which samples are resident when not all fit. All members of a job give the same.
     pub seed: u64,
-    /// Who owns what.
-    pub ownership: Ownership,
+    /// Who owns what: members of a job may come and go while it runs.
+    pub owners: Owners,
     /// What memory keeps of a sample. Other than payloads only when memory is this process's own.
     pub at: CacheAt,
     /// Gives the keeper, when the first batch is asked for.
@@ -44,7 +38,7 @@ impl CacheSettings {
         Self {
             capacity: config.capacity(),
             seed: config.seed,
-            ownership: Ownership::alone(),
+            owners: Owners::alone(),
             at: config.at.clone(),
             open: Arc::new(move || Ok(LocalKeeper::open(&config)? as Arc<dyn Keeper>)),
         }
@@ -56,7 +50,7 @@ impl std::fmt::Debug for CacheSettings {
         f.debug_struct("CacheSettings")
             .field("capacity", &self.capacity)
             .field("seed", &self.seed)
-            .field("ownership", &self.ownership)
+            .field("owners", &self.owners)
             .field("at", &self.at)
             .finish_non_exhaustive()
     }
@@ -64,24 +58,23 @@ impl std::fmt::Debug for CacheSettings {
 
 /// What is kept of one dataset, and by whom.
 pub(crate) struct Cache {
-    keeper: Arc<dyn Keeper>,
+    me: Weak<Self>,
+    pub(super) keeper: Arc<dyn Keeper>,
     /// What is kept instead of payloads; it takes the place of the keeper's memory.
     pub(super) values: Option<Values>,
-    names: Arc<Names>,
-    chosen: watch::Sender<Option<Residency>>,
-    /// One choice at a time.
-    choosing: Mutex<()>,
+    pub(super) names: Arc<Names>,
+    pub(super) owners: Owners,
+    pub(super) choosing: Choosing,
     pub(super) meter: Arc<Meter>,
 }
 
 /// What payloads of a dataset are called.
-struct Names {
-    inputs: Inputs,
-    manifest: Manifest,
-    store: Arc<dyn Store>,
+pub(super) struct Names {
+    pub(super) inputs: Inputs,
+    pub(super) manifest: Manifest,
+    pub(super) store: Arc<dyn Store>,
     seed: u64,
-    ownership: Ownership,
-    group: u64,
+    pub(super) group: u64,
 }
 
 /// A payload to be fetched from the store by us. Whatever happens to it, the keeper hears of it.
@@ -129,97 +122,18 @@ impl Cache {
         // Datasets of one bucket, and recipes that need other fields, want other payloads.
         let spec = manifest.meta().get("spec").and_then(|spec| spec.as_str()).unwrap_or_default();
         let group = key_hash(&format!("{}\0{spec}\0{}", store.url(""), inputs.names()));
-        let names = Arc::new(Names {
-            inputs,
-            manifest: manifest.clone(),
-            store,
-            seed: settings.seed,
-            ownership: settings.ownership.clone(),
-            group,
-        });
-        let cache = Arc::new(Self {
+        let names = Arc::new(Names { inputs, manifest: manifest.clone(), store, seed: settings.seed, group });
+        let cache = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             keeper,
             values,
             names,
-            chosen: watch::Sender::new(None),
-            choosing: Mutex::new(()),
+            owners: settings.owners.clone(),
+            choosing: Choosing::new(settings.capacity),
             meter,
         });
-        cache.choose(settings.capacity, true)?;
+        cache.choose(Why::Begin)?;
         Ok(cache)
-    }
-
-    /// Chooses what is resident: at once when all fits, otherwise on a thread of its own.
-    fn choose(self: &Arc<Self>, capacity: Capacity, begin: bool) -> Result<()> {
-        let fits = self.names.manifest.total_bytes() <= capacity.memory && capacity.disk == 0;
-        if fits && self.values.is_none() {
-            self.chosen.send_replace(Some(Residency::all()));
-            return Ok(());
-        }
-        self.chosen.send_replace(None);
-        let cache = Arc::clone(self);
-        let work = move || {
-            let _one = cache.choosing.lock().unwrap_or_else(PoisonError::into_inner);
-            let disk = capacity.disk.saturating_sub(DiskTier::fixed_cost());
-            let names = &cache.names;
-            let cost = |field: usize, length: u64| match &cache.values {
-                Some(values) => values.cost(field, length),
-                None => length,
-            };
-            if let Some(values) = &cache.values {
-                let samples = names.manifest.len();
-                values.decide(&Probe { inputs: &names.inputs, store: &names.store, samples }, capacity);
-                let most = values.most_bytes(samples, names.manifest.total_bytes());
-                if most <= capacity.memory && capacity.disk == 0 {
-                    cache.chosen.send_replace(Some(Residency::all()));
-                    return;
-                }
-            }
-            let residency = Residency::choose(Capacity { disk, ..capacity }, names.ranked(cost));
-            if begin {
-                cache.forget_unwanted(&residency);
-            }
-            cache.chosen.send_replace(Some(residency));
-        };
-        std::thread::Builder::new()
-            .name("forebay-cache".into())
-            .spawn(work)
-            .map_err(|cause| Error::exhausted("start the thread that plans the cache").with_source(cause))?;
-        Ok(())
-    }
-
-    /// Lets go of payloads that an earlier version of the dataset left behind, when their room is needed.
-    fn forget_unwanted(&self, residency: &Residency) {
-        let held: HashSet<PayloadId> =
-            futures::executor::block_on(self.keeper.held(self.names.group)).into_iter().collect();
-        if held.is_empty() {
-            return;
-        }
-        let mut unwanted = held;
-        for sample in 0..self.names.manifest.len() {
-            let (_, fields) = self.names.inputs.of(SampleId(sample));
-            let rank = self.names.rank(&fields);
-            if residency.place(self.names.ownership.local_rank(rank)).is_kept() {
-                for (_, location) in fields {
-                    unwanted.remove(&self.names.payload(rank, location).id);
-                }
-            }
-        }
-        let unwanted: Vec<PayloadId> = unwanted.into_iter().collect();
-        if !unwanted.is_empty() {
-            tracing::info!(payloads = unwanted.len(), "the cache lets go of what the dataset no longer has");
-            futures::executor::block_on(self.keeper.forget(&unwanted));
-        }
-    }
-
-    /// Changes the room; what is resident is chosen anew.
-    pub(crate) fn resize(self: &Arc<Self>, capacity: Capacity) -> Result<()> {
-        self.chosen.send_replace(None);
-        futures::executor::block_on(self.keeper.resize(capacity))?;
-        if let Some(values) = &self.values {
-            values.resize(capacity.memory)?;
-        }
-        self.choose(capacity, false)
     }
 
     /// The rank of a sample by the payloads it needs.
@@ -234,13 +148,18 @@ impl Cache {
 
     /// What is known about each of these. Hits are counted here, misses when they are claimed.
     pub(crate) async fn look(&self, payloads: &[Payload]) -> Vec<Look> {
+        if self.owners.have_changed()
+            && let Some(cache) = self.me.upgrade()
+        {
+            cache.follow_members();
+        }
         let mut looks = self.keeper.look(payloads).await;
         for (look, payload) in looks.iter_mut().zip(payloads) {
             match look {
                 Look::Here(_) => self.count_hit(Tier::Memory, payload.length),
                 // What will not be kept, here or by its owner, is not waited for either.
                 Look::Coming
-                    if self.names.ownership.is_mine(payload.rank)
+                    if self.owners.now().is_mine(payload.rank)
                         && !self.payload_place(payload.rank).await.is_kept() =>
                 {
                     *look = Look::Absent;
@@ -294,22 +213,6 @@ impl Cache {
         Place { memory: place.memory && !values, ..place }
     }
 
-    /// Where a sample of this rank is to be kept on this node, if that is chosen.
-    pub(super) fn place_now(&self, rank: Rank) -> Option<Place> {
-        let rank = self.names.ownership.local_rank(rank);
-        self.chosen.borrow().map(|residency| residency.place(rank))
-    }
-
-    /// Where a sample of this rank is to be kept on this node, once that is chosen.
-    pub(crate) async fn place(&self, rank: Rank) -> Place {
-        let rank = self.names.ownership.local_rank(rank);
-        let mut chosen = self.chosen.subscribe();
-        match chosen.wait_for(Option::is_some).await {
-            Ok(residency) => residency.map(|residency| residency.place(rank)).unwrap_or_default(),
-            Err(_) => Place::default(),
-        }
-    }
-
     /// Waits until all that was kept is where it belongs.
     pub(crate) async fn flush(&self) {
         self.keeper.flush().await;
@@ -356,7 +259,7 @@ impl Cache {
 }
 
 impl Names {
-    fn rank(&self, fields: &[(usize, Location)]) -> Rank {
+    pub(super) fn rank(&self, fields: &[(usize, Location)]) -> Rank {
         match fields.first() {
             Some((_, first)) => {
                 let object = self.manifest.object(first.object);
@@ -366,24 +269,11 @@ impl Names {
         }
     }
 
-    fn payload(&self, rank: Rank, location: Location) -> Payload {
+    pub(super) fn payload(&self, rank: Rank, location: Location) -> Payload {
         let object = self.manifest.object(location.object);
         let url = self.store.url(&object.key);
         let version = ObjectVersion::new(&url, object.size, object.stamp, self.manifest.version());
         let id = version.payload(location.offset, location.length);
         Payload { id, rank, length: location.length, group: self.group }
-    }
-
-    /// Every sample's rank on this node, and what it takes; `memory` says what a field of some length takes there.
-    fn ranked(&self, memory: impl Fn(usize, u64) -> u64) -> impl Iterator<Item = (Rank, Cost)> {
-        (0..self.manifest.len()).map(move |sample| {
-            let (_, fields) = self.inputs.of(SampleId(sample));
-            let mut cost = Cost { memory: 0, disk: 0 };
-            for (field, location) in &fields {
-                cost.memory = cost.memory.saturating_add(memory(*field, location.length));
-                cost.disk = cost.disk.saturating_add(DiskTier::cost(location.length));
-            }
-            (self.ownership.local_rank(self.rank(&fields)), cost)
-        })
     }
 }

@@ -108,7 +108,7 @@ impl Keeper for HostKeeper {
 
     fn view(&self) -> KeeperView {
         let disk = self.behind.as_ref().map_or(TierView::default(), |behind| behind.view().disk);
-        KeeperView { memory: self.slabs.view(), disk, coming: 0 }
+        KeeperView { memory: self.slabs.view(), disk, ..KeeperView::default() }
     }
 }
 

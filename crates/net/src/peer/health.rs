@@ -40,6 +40,11 @@ impl Health {
         now >= self.down_until
     }
 
+    /// How long it is still left alone.
+    pub fn down_for(&self, now: Duration) -> Duration {
+        self.down_until.saturating_sub(now)
+    }
+
     /// It answered, after so long.
     pub fn answered(&mut self, bytes: u64, latency: Duration) {
         self.usual.observe(bytes, latency);

@@ -9,38 +9,49 @@ use forebay_core::{Error, Result};
 /// Most nodes a list may stand for.
 const MOST: usize = 4096;
 
-/// The nodes of a job, `host:port` each, in an order that all of them share, and which of them we are.
+/// The nodes of a job, `host:port` each, and our own address, which is one of them unless we have left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
     addresses: Vec<String>,
-    me: usize,
+    own: String,
 }
 
 impl Members {
     /// From addresses and our own number among them.
     pub fn new(addresses: Vec<String>, me: usize) -> Result<Self> {
+        let own = addresses.get(me).cloned();
+        let own =
+            own.ok_or_else(|| fault(format!("this is node {me}, counted from 0, of {}", addresses.len())))?;
+        Self::around(addresses, &own)
+    }
+
+    /// From addresses and our own, which need not be among them.
+    pub fn around(addresses: Vec<String>, own: &str) -> Result<Self> {
         if addresses.is_empty() || addresses.len() > MOST {
             return Err(fault(format!("{} nodes are named, give 1 to {MOST}", addresses.len())));
         }
-        for address in &addresses {
+        for address in addresses.iter().map(String::as_str).chain([own]) {
             let port = address.rsplit_once(':').map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
             if !matches!(port, Some((false, Ok(1..)))) {
                 return Err(fault(format!("`{address}` is not `host:port`")));
             }
         }
-        if me >= addresses.len() {
-            return Err(fault(format!("this is node {me}, counted from 0, of {}", addresses.len())));
-        }
-        Ok(Self { addresses, me })
+        Ok(Self { addresses, own: own.to_owned() })
     }
 
     /// From addresses and our own among them.
     pub fn with_own(addresses: Vec<String>, own: &str) -> Result<Self> {
-        let me = addresses.iter().position(|address| address == own);
-        let me = me.ok_or_else(|| {
-            fault(format!("our own address `{own}` is not in the list")).with_hint("name it as the list does")
-        })?;
-        Self::new(addresses, me)
+        if !addresses.iter().any(|address| address == own) {
+            let why = format!("our own address `{own}` is not in the list");
+            return Err(fault(why).with_hint("name it as the list does"));
+        }
+        Self::around(addresses, own)
+    }
+
+    /// From the lines of a file; what follows a `#` is for people.
+    pub fn from_lines(text: &str, own: &str) -> Result<Self> {
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        Self::around(lines.filter(|line| !line.is_empty()).map(str::to_owned).collect(), own)
     }
 
     /// From the environment: `FOREBAY_PEERS` (`host:port,...`) with `FOREBAY_PEER`, or else the launcher's number,
@@ -84,14 +95,14 @@ impl Members {
         &self.addresses
     }
 
-    /// Our own number.
-    pub fn me(&self) -> usize {
-        self.me
+    /// Our own number, unless we have left.
+    pub fn me(&self) -> Option<usize> {
+        self.addresses.iter().position(|address| *address == self.own)
     }
 
     /// Our own address.
     pub fn own(&self) -> &str {
-        &self.addresses[self.me]
+        &self.own
     }
 }
 
@@ -185,6 +196,17 @@ mod tests {
         let find =
             |name: &str| words.iter().find(|(word, _)| *word == name).map(|(_, text)| (*text).to_owned());
         Members::from_words(find, 4100)
+    }
+
+    #[test]
+    fn a_file_has_an_address_on_each_line() {
+        let text = "a:1  # the first\n\n# nobody\nb:2\n";
+        let members = Members::from_lines(text, "b:2").unwrap();
+        assert_eq!((members.addresses().len(), members.me()), (2, Some(1)));
+        assert_eq!(Members::from_lines(text, "c:3").unwrap().me(), None);
+        for text in ["", "# nobody", "a", "a:1 b:2"] {
+            assert!(Members::from_lines(text, "b:2").is_err(), "{text}");
+        }
     }
 
     #[test]

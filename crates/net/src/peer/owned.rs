@@ -1,10 +1,9 @@
 //! What a node shows to its peers: its own keeper, which takes in what it owns and nothing else.
 
-use super::Placing;
 use bytes::Bytes;
-use forebay_core::cache::{Capacity, Ownership, PayloadId, Place};
+use forebay_core::cache::{Capacity, PayloadId, Place};
 use forebay_core::{Error, ErrorKind, Result};
-use forebay_engine::cache::{Keeper, KeeperView, Look, Payload, Tier};
+use forebay_engine::cache::{Keeper, KeeperView, Look, Owners, Payload, Tier};
 use futures::future::{BoxFuture, FutureExt, ready};
 use std::sync::Arc;
 
@@ -14,14 +13,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct OwnedKeeper {
     local: Arc<dyn Keeper>,
-    ownership: Ownership,
-    placing: Option<Placing>,
+    owners: Owners,
 }
 
 impl OwnedKeeper {
-    /// Without `placing`, payloads go to memory while there is room and then to disk.
-    pub fn new(local: Arc<dyn Keeper>, ownership: Ownership, placing: Option<Placing>) -> Self {
-        Self { local, ownership, placing }
+    /// Payloads go to memory while there is room, and then to disk.
+    pub fn new(local: Arc<dyn Keeper>, owners: Owners) -> Self {
+        Self { local, owners }
     }
 }
 
@@ -45,11 +43,8 @@ impl Keeper for OwnedKeeper {
 
     fn keep<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
         async move {
-            if !place.is_kept() || !self.ownership.is_mine(payload.rank) {
+            if !place.is_kept() || !self.owners.now().is_mine(payload.rank) {
                 return;
-            }
-            if let Some(placing) = &self.placing {
-                return self.local.keep(payload, (placing.0)(&payload), bytes).await;
             }
             self.local.keep(payload, Place { memory: true, disk: false }, bytes).await;
             if self.local.read(&[payload]).await.iter().all(Option::is_none) {

@@ -25,6 +25,10 @@ const READ_BYTES: u64 = 8 << 20;
 const READ_PAYLOADS: usize = 1024;
 /// Payloads on their way to a peer at once.
 const GIVING: usize = 8;
+/// How long a payload waits to be given to a peer that is not there: it may not have started yet.
+const GIVE_TIME: Duration = Duration::from_secs(30);
+/// How often one who waits for gifts looks whether the peer is still there.
+const FLUSH_PAUSE: Duration = Duration::from_millis(50);
 
 /// Worth keeping; where is the owner's decision.
 const GIVEN: Place = Place { memory: true, disk: true };
@@ -48,6 +52,7 @@ pub(super) struct Peer {
 struct Gift {
     payload: Payload,
     bytes: Bytes,
+    end: Instant,
     _room: OwnedSemaphorePermit,
 }
 
@@ -114,25 +119,40 @@ impl Peer {
         };
         let found: Vec<Found> = answer.take().into_iter().map(Option::flatten).collect();
         let hits = found.iter().flatten().count() as u64;
-        self.tally.hits.fetch_add(hits, Ordering::Relaxed);
         self.tally.misses.fetch_add(count - hits, Ordering::Relaxed);
         found
     }
 
-    /// Queues a payload for its owner, unless there is no room or nobody to give it to.
+    /// Queues a payload for its owner, unless there is no room.
     pub(super) fn give(&self, payload: Payload, bytes: &Bytes) {
-        let sound = bytes.len() as u64 == payload.length && payload.length <= MAX_TAIL && self.is_up();
+        let sound = bytes.len() as u64 == payload.length && payload.length <= MAX_TAIL;
         let size = bytes.len().clamp(1, self.all_room as usize) as u32;
         let room = self.room.clone().try_acquire_many_owned(size).ok().filter(|_| sound);
-        let gift = room.map(|room| Gift { payload, bytes: bytes.clone(), _room: room });
+        let end = Instant::now() + GIVE_TIME;
+        let gift = room.map(|room| Gift { payload, bytes: bytes.clone(), end, _room: room });
         if gift.is_none_or(|gift| self.gifts.send(gift).is_err()) {
             self.tally.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Waits until nothing waits to be given.
+    /// Waits until nothing waits to be given, or nobody is there to be given it.
     pub(super) async fn flush(&self) {
-        drop(self.room.acquire_many(self.all_room).await);
+        loop {
+            tokio::select! {
+                _ = self.room.acquire_many(self.all_room) => return,
+                () = tokio::time::sleep(FLUSH_PAUSE) => if !self.is_up() { return },
+            }
+        }
+    }
+
+    /// Bytes that wait to be given.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        u64::from(self.all_room).saturating_sub(self.room.available_permits() as u64)
+    }
+
+    /// How it is called.
+    pub(super) fn name(&self) -> String {
+        self.connector.name()
     }
 
     /// A request that counts for the peer's health: what takes too long loses the connection.
@@ -203,14 +223,25 @@ async fn connect(peer: Weak<Peer>) -> Option<Arc<Link>> {
 }
 
 async fn hand_over(peer: Weak<Peer>, gift: Gift) {
-    let Some(peer) = peer.upgrade() else { return };
-    let Gift { payload, bytes, _room } = gift;
-    let given = if peer.is_up() {
-        let keep = |link: Arc<Link>| async move { link.keep(payload, GIVEN, &bytes).await };
-        peer.within_deadline(payload.length, keep).await.is_some()
-    } else {
-        false
-    };
-    let count = if given { &peer.tally.given } else { &peer.tally.dropped };
-    count.fetch_add(1, Ordering::Relaxed);
+    let Gift { payload, bytes, end, _room } = gift;
+    loop {
+        let Some(peer) = peer.upgrade() else { return };
+        let pause = lock(&peer.state).health.down_for(peer.now());
+        if Instant::now() + pause > end {
+            peer.tally.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if pause.is_zero() {
+            let bytes = &bytes;
+            let keep = |link: Arc<Link>| async move { link.keep(payload, GIVEN, bytes).await };
+            if peer.within_deadline(payload.length, keep).await.is_some() {
+                peer.tally.given.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        } else {
+            // Not held meanwhile: a peer that left the job goes with what waited for it.
+            drop(peer);
+            tokio::time::sleep(pause).await;
+        }
+    }
 }

@@ -61,7 +61,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn view(&mut self) -> Result<KeeperView> {
-        Ok(KeeperView { memory: self.tier_view()?, disk: self.tier_view()?, coming: 0 })
+        Ok(KeeperView { memory: self.tier_view()?, disk: self.tier_view()?, ..KeeperView::default() })
     }
 
     fn tier_view(&mut self) -> Result<TierView> {

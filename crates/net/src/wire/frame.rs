@@ -1,8 +1,9 @@
 //! Frames on a stream: a body into a buffer that is used again, a payload into one of its own.
 
 use super::{MAX_BODY, Message};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use forebay_core::{Error, Result};
+use forebay_store::spare;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Writes a message and its payload, without putting them together first.
@@ -42,15 +43,15 @@ pub(crate) async fn read<R: AsyncRead + Unpin>(
 
 /// The payload of a message that was just read.
 pub(crate) async fn read_tail<R: AsyncRead + Unpin>(from: &mut R, length: u64) -> Result<Bytes> {
-    // `decode` has checked the length against `MAX_TAIL`.
-    let mut bytes = BytesMut::with_capacity(length as usize);
+    // `decode` has checked the length against `MAX_TAIL`. Payloads come and go: the memory of the last ones is used.
+    let mut bytes = spare::take(length as usize);
     let mut from = from.take(length);
     while (bytes.len() as u64) < length {
         if from.read_buf(&mut bytes).await.map_err(lost)? == 0 {
             return Err(lost(std::io::ErrorKind::UnexpectedEof.into()));
         }
     }
-    Ok(bytes.freeze())
+    Ok(spare::share(bytes))
 }
 
 fn lost(error: std::io::Error) -> Error {

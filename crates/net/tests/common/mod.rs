@@ -141,6 +141,7 @@ impl Keeper for MapKeeper {
 /// Connects to a server of this process by a pipe in memory, through a relay that can hold, swallow or cut.
 #[derive(Clone, Debug)]
 pub struct Pipe {
+    name: String,
     server: Arc<Mutex<Option<Arc<Server>>>>,
     flow: watch::Sender<Flow>,
 }
@@ -157,7 +158,12 @@ pub enum Flow {
 
 impl Pipe {
     pub fn to(server: Arc<Server>) -> Self {
-        Self { server: Arc::new(Mutex::new(Some(server))), flow: watch::Sender::new(Flow::Open) }
+        Self::named("pipe", server)
+    }
+
+    pub fn named(name: &str, server: Arc<Server>) -> Self {
+        let server = Arc::new(Mutex::new(Some(server)));
+        Self { name: name.to_owned(), server, flow: watch::Sender::new(Flow::Open) }
     }
 
     pub fn set(&self, flow: Flow) {
@@ -177,7 +183,7 @@ impl Pipe {
 
 impl Connect for Pipe {
     fn name(&self) -> String {
-        "pipe".to_owned()
+        self.name.clone()
     }
 
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Stream>>> {

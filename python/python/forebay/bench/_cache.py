@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from . import _cache_epochs, _made
+from . import _cache_epochs, _cache_peers, _made
 from ._harness import Bench, Figures, bar
 
 
 class CacheBench(Bench):
-    """Hits from memory against memcpy, hits from disk against direct reads, of the same payloads in the same order."""
+    """Hits from memory, disk and a peer against memcpy, direct reads and framed TCP of the same payloads."""
 
     name: ClassVar[str] = "cache"
     subjects: ClassVar[tuple[str, ...]] = (
@@ -18,6 +18,8 @@ class CacheBench(Bench):
         "memcpy",
         "cache_disk",
         "direct_reads",
+        *_cache_peers.MOVES,
+        *_cache_peers.FIGURES,
         *_cache_epochs.SUBJECTS,
     )
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "mosaicml-streaming", "litdata")
@@ -48,10 +50,17 @@ class CacheBench(Bench):
     def bars(self, medians: dict[str, Figures]) -> list[dict[str, Any]]:
         """The goals."""
         found = []
-        for ours, plain, goal in (("cache_memory", "memcpy", 80), ("cache_disk", "direct_reads", 90)):
+        for ours, plain, goal in (
+            ("cache_memory", "memcpy", 80),
+            ("cache_disk", "direct_reads", 90),
+            ("cache_peer", "framed_tcp", 80),
+        ):
             if {ours, plain} <= medians.keys():
                 share = medians[ours]["bytes_per_second"] / medians[plain]["bytes_per_second"]
                 found.append(bar(f"{ours} against {plain}", share * 100, f">= {goal}", "%"))
+        if "host_copies" in medians:
+            copies = medians["host_copies"]["copies"]
+            found.append(bar("copies that four processes of a host keep", copies, "<= 1.1", "copies"))
         for percent in (35, 65):
             if f"epoch2_forebay_{percent}" in medians:
                 share = medians[f"epoch2_forebay_{percent}"]["fetched_share"]

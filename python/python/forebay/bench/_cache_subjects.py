@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import _cache_epochs
+from . import _cache_epochs, _cache_peers
 
 Settings = dict[str, Any]
 Ready = Callable[[], Iterator[int]]
@@ -131,6 +131,7 @@ def direct_reads(settings: Settings) -> Ready:
 
 
 SUBJECTS = {subject.__name__: subject for subject in (cache_memory, memcpy, cache_disk, direct_reads)}
+SUBJECTS |= _cache_peers.MOVES
 
 
 def main() -> None:
@@ -139,6 +140,9 @@ def main() -> None:
     if subject in _cache_epochs.SUBJECTS:
         fetch, percent = _cache_epochs.SUBJECTS[subject]
         print(json.dumps({"fetched_share": fetch(settings, percent)}))
+        return
+    if subject in _cache_peers.FIGURES:
+        print(json.dumps(_cache_peers.FIGURES[subject](settings)))
         return
     run = SUBJECTS[subject](settings)
 

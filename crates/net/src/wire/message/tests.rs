@@ -34,7 +34,7 @@ fn views() -> impl Strategy<Value = KeeperView> {
             damaged,
         })
     };
-    (tier(), tier()).prop_map(|(memory, disk)| KeeperView { memory, disk, coming: 0 })
+    (tier(), tier()).prop_map(|(memory, disk)| KeeperView { memory, disk, ..KeeperView::default() })
 }
 
 fn messages() -> impl Strategy<Value = Message> {
