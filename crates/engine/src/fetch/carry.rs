@@ -189,7 +189,7 @@ impl Fetcher {
         }
         let url = || self.store.url(&object.key);
         let mut tries = Tries::new(self.config.retry, self.meter.requests.get());
-        let deadline = tokio::time::Instant::now() + self.config.retry.deadline;
+        let began = tokio::time::Instant::now();
         loop {
             let error = match tries.attempt("read", url, self.read_once(object, parts, pass)).await {
                 Ok(answer) => return Ok(answer),
@@ -199,7 +199,8 @@ impl Fetcher {
             tries.pause(error, "read", url).await?;
             self.meter.retries.add(1);
             // Waiting for a turn counts too: behind a hung server it lasts as long as the silence of all others.
-            pass = match tokio::time::timeout_at(deadline, self.gate.enter(bytes)).await {
+            let left = self.config.retry.deadline.saturating_sub(began.elapsed());
+            pass = match tokio::time::timeout(left, self.gate.enter(bytes)).await {
                 Ok(pass) => pass,
                 Err(_) => return Err(last.while_doing("gave up at the deadline, waiting to try again")),
             };
