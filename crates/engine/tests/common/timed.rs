@@ -3,6 +3,7 @@
 //! Store, fetching and the loop that takes batches run on one thread whose clock stands still while anything can be
 //! done, and then jumps to the next moment at which something happens. Only preparing threads live outside of it: the
 //! loop gives them [`BRAKE`] of real time for each millisecond, so that the clock cannot run away from a busy machine.
+#![allow(dead_code, reason = "every user takes its own part")]
 
 use bytes::Bytes;
 use forebay_core::{Error, Result};
