@@ -10,7 +10,7 @@ use forebay_core::plan::mix::MixPart;
 use forebay_core::plan::parts::Sharding;
 use forebay_core::plan::rounds::SizeClasses;
 use forebay_core::plan::{BlockShuffle, Sampler, Shuffle};
-use forebay_core::portion::{Consumer, LastBatch};
+use forebay_core::portion::{Consumer, LastBatch, Turn};
 use forebay_core::request::RequestLimits;
 use forebay_core::{Error, Result};
 use forebay_store::RetryOptions;
@@ -33,6 +33,8 @@ pub(crate) const REMOTE_REQUESTS: usize = 4096;
 pub struct LoaderConfig {
     /// Rank, number of ranks, batch size per rank and what happens at the end of an epoch.
     pub consumer: Consumer,
+    /// Which of the rank's batches are made here, when several processes are asked in turn; all of them otherwise.
+    pub turn: Turn,
     /// Order of each epoch.
     pub shuffle: Shuffle,
     /// Runs of samples to be mixed by weight; `None` orders all samples by `shuffle`. A mix permutes the samples of
@@ -134,6 +136,7 @@ impl Default for LoaderConfig {
     fn default() -> Self {
         Self {
             consumer: Consumer { rank: 0, world_size: 1, batch_size: 1, last_batch: LastBatch::default() },
+            turn: Turn::default(),
             shuffle: Shuffle::Sequential,
             mix: None,
             epoch_samples: None,
@@ -170,6 +173,9 @@ impl LoaderConfig {
     pub fn check(&self) -> Result<()> {
         let mut faults = Vec::new();
         if let Err(error) = self.consumer.check() {
+            faults.push(error.message().to_owned());
+        }
+        if let Err(error) = self.turn.check() {
             faults.push(error.message().to_owned());
         }
         if !(1..=1024).contains(&self.threads) {

@@ -103,6 +103,12 @@ impl FeedSpec {
             return Err(Error::unsupported("read through another process: `worker_init_fn` runs only here")
                 .with_hint("leave `worker_init_fn` or `via` out"));
         }
+        if config.turn.of > 1 {
+            return Err(Error::unsupported(
+                "read through another process inside several DataLoader processes: it makes the batches already",
+            )
+            .with_hint("give DataLoader num_workers=0"));
+        }
         let recipe = serde_json::from_str(&recipe.to_json())
             .map_err(|cause| Error::internal("write recipe").with_source(cause))?;
         let retry = &config.retry;

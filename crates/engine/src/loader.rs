@@ -227,7 +227,7 @@ impl Loader {
         self.meter.skipped.add(bad - substituted);
         let room = MAX_REPORTED_FAULTS.saturating_sub(self.faults.len());
         self.faults.extend(batch.faults.drain(..).take(room));
-        let samples = iteration.portion.local().len();
+        let samples = iteration.portion.local().len().div_ceil(self.definition.config.turn.of);
         let allowed = self.definition.config.max_errors.allowed(samples);
         if iteration.faults > allowed {
             return Err(too_many(iteration.faults, allowed, samples, iteration.epoch, self.faults.last()));
@@ -295,7 +295,7 @@ impl Loader {
 
     /// What this rank reads of an epoch from `cursor` on.
     fn portion(&self, cursor: &Cursor) -> Result<Portion> {
-        Portion::new(self.epoch_samples(), self.definition.config.consumer, cursor)
+        self.definition.config.portion(self.epoch_samples(), cursor)
     }
 
     /// Positions in every epoch, over all ranks: what cursors of several ranks are merged with. The number of samples

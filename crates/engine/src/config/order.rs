@@ -2,9 +2,11 @@
 
 use super::{DeliveryOrder, LoaderConfig};
 use forebay_core::Result;
+use forebay_core::cursor::Cursor;
 use forebay_core::manifest::Manifest;
 use forebay_core::plan::parts::{Sharding, ShardingPolicy};
 use forebay_core::plan::{Sampler, Shuffle};
+use forebay_core::portion::Portion;
 
 impl LoaderConfig {
     /// The rule for parts or size classes; `None` when neither is asked for.
@@ -15,6 +17,11 @@ impl LoaderConfig {
         }
         let sharding = self.parts()?;
         Some(Sampler::sharded(manifest, sharding, self.consumer.batch_size, self.shuffle, self.seed))
+    }
+
+    /// What is read here of an epoch of `samples` positions from `cursor` on.
+    pub(crate) fn portion(&self, samples: u64, cursor: &Cursor) -> Result<Portion> {
+        Ok(Portion::new(samples, self.consumer, cursor)?.in_turn(self.turn))
     }
 
     /// Whether payloads of whole groups of blocks are read ahead.
@@ -40,6 +47,9 @@ impl LoaderConfig {
             self.size_classes.as_ref().map(forebay_core::plan::rounds::SizeClasses::check),
         ];
         faults.extend(checks.into_iter().flatten().filter_map(Result::err).map(|e| e.message().to_owned()));
+        if self.turn.of > 1 && self.order != DeliveryOrder::Plan {
+            faults.push("turn is set: batches made in turn are in plan order; set in_order".to_owned());
+        }
         let resampled = matches!(self.shuffle, Shuffle::Resample { .. });
         if let Some(sharding) = self.parts() {
             let policy = &sharding.policy;

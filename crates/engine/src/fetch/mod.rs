@@ -30,7 +30,6 @@ use carry::Waiting;
 use forebay_core::Result;
 use forebay_core::cursor::Cursor;
 use forebay_core::plan::Sampler;
-use forebay_core::portion::Portion;
 use forebay_core::request::{Request, RequestLimits, Want, plan_requests};
 use forebay_core::window::SlowStart;
 use forebay_store::Store;
@@ -86,7 +85,7 @@ impl Fetcher {
     /// One epoch; false when there is nothing to deliver or the board was stopped.
     async fn run_epoch(self: &Arc<Self>, cursor: &Cursor, batch: &mut u64) -> Result<bool> {
         let plan = self.sampler.plan(cursor.epoch);
-        let portion = Portion::new(plan.len(), self.config.consumer, cursor)?;
+        let portion = self.config.portion(plan.len(), cursor)?;
         if portion.steps() == 0 {
             return Ok(false);
         }

@@ -5,6 +5,7 @@
 //! stay where they are.
 
 use super::dataset::Dataset;
+use super::origin::DataSpec;
 use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Manifest, ManifestBuilder, Value};
 use forebay_core::plan::mix::{MixPart, check_parts};
@@ -53,7 +54,12 @@ pub fn mix(parts: &[(Dataset, f64)]) -> Result<Dataset> {
     }
     let manifest = Manifest::open(builder.finish()?)?;
     let stores = parts.iter().map(|(dataset, _)| Arc::clone(dataset.store())).collect();
-    Dataset::of_parts(manifest, Arc::new(MixStore { stores }), name(parts), notes, runs)
+    let dataset = Dataset::of_parts(manifest, Arc::new(MixStore { stores }), name(parts), notes, runs)?;
+    let origins = parts.iter().map(|(dataset, weight)| Some((dataset.origin()?.clone(), *weight)));
+    Ok(match origins.collect::<Option<Vec<_>>>() {
+        Some(origins) => dataset.with_origin(DataSpec::of_parts(origins)),
+        None => dataset,
+    })
 }
 
 /// The runs of sample ids in the mix and their weights.

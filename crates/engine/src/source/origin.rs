@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A dataset's spec with the options that change what is found there. It may hold credentials of the store, which are
 /// not shown.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
     /// Paths and URLs; relative paths were made absolute.
@@ -32,6 +32,9 @@ pub struct DataSpec {
     /// What is said to the store.
     #[serde(default)]
     pub storage_options: StoreOptions,
+    /// The datasets of a mix with their weights; then nothing else counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(DataSpec, f64)>,
 }
 
 impl DataSpec {
@@ -46,11 +49,29 @@ impl DataSpec {
             manifest_dir: options.manifest_dir.as_ref().map(absolute),
             extensions: options.extensions.clone(),
             storage_options: options.storage_options.clone(),
+            parts: Vec::new(),
         }
     }
 
-    /// Opens the dataset.
+    /// The spec of a mix of these.
+    pub(super) fn of_parts(parts: Vec<(Self, f64)>) -> Self {
+        let spec = parts.iter().flat_map(|(part, _)| part.spec.clone()).collect();
+        Self { spec, parts, ..Self::default() }
+    }
+
+    /// Opens the dataset, or all of a mix.
     pub async fn open(&self) -> Result<Dataset> {
+        if self.parts.is_empty() {
+            return self.open_one().await;
+        }
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for (part, weight) in &self.parts {
+            parts.push((Box::pin(part.open()).await?, *weight));
+        }
+        super::mix(&parts)
+    }
+
+    async fn open_one(&self) -> Result<Dataset> {
         let kind = match &self.kind {
             None => None,
             Some(name) => Some(SourceKind::from_name(name).ok_or_else(|| {
@@ -73,7 +94,8 @@ impl DataSpec {
     pub fn secrets(&self) -> Vec<&str> {
         let telling = ["secret", "password", "token", "key", "credential"];
         let names = self.storage_options.keys().map(String::as_str);
-        names.filter(|name| telling.iter().any(|word| name.to_lowercase().contains(word))).collect()
+        let own = names.filter(|name| telling.iter().any(|word| name.to_lowercase().contains(word)));
+        own.chain(self.parts.iter().flat_map(|(part, _)| part.secrets())).collect()
     }
 }
 
