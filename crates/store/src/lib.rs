@@ -126,6 +126,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// What the system was asked for, when objects are files of this machine; `None` for other stores.
+    fn local_stats(&self) -> Option<local::LocalStats> {
+        None
+    }
+
     /// Writes a whole object: afterwards readers see all of it, before that nothing.
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>>;
 }

@@ -209,6 +209,10 @@ impl Store for GunzipStore {
         self.inner.list(prefix).then(sized).boxed()
     }
 
+    fn local_stats(&self) -> Option<crate::local::LocalStats> {
+        self.inner.local_stats()
+    }
+
     fn is_remote(&self) -> bool {
         self.inner.is_remote()
     }

@@ -111,6 +111,10 @@ impl LocalStore {
 }
 
 impl Store for LocalStore {
+    fn local_stats(&self) -> Option<LocalStats> {
+        Some(self.stats())
+    }
+
     fn url(&self, key: &str) -> String {
         format!("{}/{key}", self.inner.root.display())
     }
