@@ -16,6 +16,7 @@
 //! The settings have the names of the arguments of Python's `Loader`. Resolving reads units, fills in defaults and
 //! reports all faults of all parts at once.
 
+mod data;
 mod read;
 mod settings;
 
@@ -24,11 +25,8 @@ pub(crate) use settings::{LoaderSettings, Setting};
 use crate::args::Data;
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
-use forebay_engine::source::{OpenOptions, SourceKind};
-use read::{Table, list_of_text, text};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A pipeline as typed.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +69,20 @@ impl RawPipeline {
         }
     }
 
+    /// The dataset alone, whatever is done with it; `None` when the file names none.
+    pub(crate) fn resolve_data(mut self) -> Result<Option<Data>> {
+        let mut faults = Vec::new();
+        let data = match self.values.remove("data") {
+            None => None,
+            Some(Value::Object(table)) => data::resolve(table, &mut faults),
+            Some(_) => {
+                faults.push("data: it is not a table".to_owned());
+                None
+            }
+        };
+        if faults.is_empty() { Ok(data) } else { Err(fault_report(&self.name, &faults)) }
+    }
+
     /// Reads units, fills in defaults and reports every fault.
     pub(crate) fn resolve(mut self) -> Result<Pipeline> {
         let mut faults = Vec::new();
@@ -93,58 +105,24 @@ impl RawPipeline {
         for name in self.values.keys() {
             faults.push(format!("{name}: there is no such part; known are data, recipe, loader"));
         }
-        let data = if data.is_empty() { None } else { resolve_data(data, &mut faults) };
-        let loader = LoaderSettings::resolve(loader, &mut faults);
+        let data = if data.is_empty() { None } else { data::resolve(data, &mut faults) };
+        let mixed = data.as_ref().is_some_and(|data| !data.parts.is_empty());
+        let loader = LoaderSettings::resolve(loader, mixed, &mut faults);
         if faults.is_empty() {
             return Ok(Pipeline { data, recipe, loader });
         }
-        let whose =
-            if self.name.is_empty() { String::new() } else { format!("read pipeline `{}`: ", self.name) };
-        let message = match faults.as_slice() {
-            [only] => format!("{whose}{only}"),
-            _ => format!("{whose}{} faults:\n  {}", faults.len(), faults.join("\n  ")),
-        };
-        Err(Error::invalid_config(message).with_hint(
-            "settings are listed in `docs/guide/command-line.md`, ops in `docs/reference/recipe.md`",
-        ))
+        Err(fault_report(&self.name, &faults))
     }
 }
 
-fn resolve_data(values: Map<String, Value>, faults: &mut Vec<String>) -> Option<Data> {
-    let mut table = Table::new("data", values, faults);
-    let spec = table.take("url", list_of_text);
-    let kind = table.take("kind", |value| {
-        let name = text(value)?;
-        SourceKind::from_name(&name).ok_or_else(|| format!("`{name}` is not tar, tree or table"))
-    });
-    let labels = table.take("labels", text).map(PathBuf::from);
-    let extensions = table.take("extensions", |value| {
-        let typed = list_of_text(value)?;
-        crate::args::extensions(&typed).map_err(|error| error.message().to_owned())
-    });
-    let storage_options = table.take("storage_options", options_of_store).unwrap_or_default();
-    let local = table.take("local", text).map(PathBuf::from);
-    table.end();
-    let Some(spec) = spec else {
-        faults.push("data.url: it is missing".to_owned());
-        return None;
+fn fault_report(file: &str, faults: &[String]) -> Error {
+    let whose = if file.is_empty() { String::new() } else { format!("read pipeline `{file}`: ") };
+    let message = match faults {
+        [only] => format!("{whose}{only}"),
+        _ => format!("{whose}{} faults:\n  {}", faults.len(), faults.join("\n  ")),
     };
-    let mut options = OpenOptions { labels, kind, storage_options, local, ..OpenOptions::default() };
-    if let Some(extensions) = extensions {
-        options.extensions = extensions;
-    }
-    Some(Data { spec, options })
-}
-
-/// A table of texts, numbers and truths, all of them as text.
-fn options_of_store(value: &Value) -> std::result::Result<BTreeMap<String, String>, String> {
-    let Value::Object(options) = value else { return Err(format!("{value} is not a table")) };
-    let plain = |(name, value): (&String, &Value)| match value {
-        Value::String(text) => Ok((name.clone(), text.clone())),
-        Value::Number(_) | Value::Bool(_) => Ok((name.clone(), value.to_string())),
-        other => Err(format!("`{name}` is {other}: give text, a number, true or false")),
-    };
-    options.iter().map(plain).collect()
+    Error::invalid_config(message)
+        .with_hint("settings are listed in `docs/guide/command-line.md`, ops in `docs/reference/recipe.md`")
 }
 
 #[cfg(test)]

@@ -170,3 +170,43 @@ fn a_bad_sample_is_named_with_its_shard() {
     assert_eq!((&error["kind"], &error["facts"]["key"]), (&json!("corrupt"), &json!("a")));
     assert!(error["facts"]["object"].as_str().unwrap().ends_with("x.tar"));
 }
+
+/// All batches of an epoch of a pipeline, by sample id.
+fn epoch(harness: &Harness, pipeline: &str, batches: u64) -> Vec<u64> {
+    harness.write("p.toml", &format!("{pipeline}\n{RECIPE}"));
+    let mut ids = Vec::new();
+    for batch in 0..batches {
+        let object = harness.json(&["show", "--pipeline", "p.toml", "--batch", &batch.to_string()]);
+        assert_eq!(object["batches"], batches);
+        ids.extend(object["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()));
+    }
+    ids
+}
+
+#[test]
+fn p029_a_batch_of_a_mix_and_of_resampling_can_be_made_again() {
+    let harness = harness();
+    Made::default().tree(&harness.path("tree"));
+    let mix = "[[data.mix]]\nurl = 'shards'\nweight = 3\n[[data.mix]]\nurl = 'tree'\nweight = 1\n
+        [loader]\nshuffle = true\nbatch_size = 40\nepoch_samples = 80";
+    let ids = epoch(&harness, mix, 2);
+    assert_eq!(ids.len(), 80);
+    assert_eq!(ids, epoch(&harness, mix, 2));
+    let first = ids.iter().filter(|id| **id < 24).count();
+    assert!((45..=75).contains(&first), "{first} of 80 samples are of the first dataset");
+    let resampled =
+        "[data]\nurl = 'shards'\n[loader]\nshuffle = 'resample'\nbatch_size = 25\nepoch_samples = 75";
+    let ids = epoch(&harness, resampled, 3);
+    assert_eq!(ids.len(), 75);
+    assert!(ids.iter().all(|id| *id < 24));
+}
+
+/// Batches were counted by samples, so that the second half of an epoch that has each sample twice was denied.
+#[test]
+fn every_batch_of_an_epoch_that_repeats_samples_can_be_shown() {
+    let harness = harness();
+    let off = "[data]\nurl = 'shards'\n[loader]\nsharding = 'off'\nparts = 2\nbatch_size = 24";
+    let mut ids = epoch(&harness, off, 2);
+    ids.sort_unstable();
+    assert_eq!(ids, (0..48).map(|at| at / 2).collect::<Vec<u64>>());
+}

@@ -48,10 +48,12 @@ pub(crate) enum Kind {
 }
 
 /// A dataset to open: what the engine needs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Data {
     pub(crate) spec: Vec<String>,
     pub(crate) options: OpenOptions,
+    /// The datasets of a mix, with their weights; then nothing else counts.
+    pub(crate) parts: Vec<(Data, f64)>,
 }
 
 impl DataArgs {
@@ -72,7 +74,7 @@ impl HowArgs {
         if !self.extensions.is_empty() {
             options.extensions = extensions(&self.extensions)?;
         }
-        Ok(Data { spec, options })
+        Ok(Data { spec, options, parts: Vec::new() })
     }
 }
 

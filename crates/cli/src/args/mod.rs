@@ -63,7 +63,8 @@ pub(crate) enum Command {
     /// Show what a dataset holds: kind, samples, fields, classes, version.
     #[command(after_help = "Examples:
   forebay info data/train
-  forebay info 'shards/train-{000000..000146}.tar' --json")]
+  forebay info 'shards/train-{000000..000146}.tar' --json
+  forebay info --pipeline mix.toml")]
     Info(InfoArgs),
 
     /// Look at every header and payload and name each fault with its shard, member and offset.

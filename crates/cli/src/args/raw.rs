@@ -7,8 +7,14 @@ use std::path::PathBuf;
 /// `forebay info`.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
+    /// The dataset, as for every command; may be left out when the pipeline names it.
+    #[arg(value_name = "SPEC", required_unless_present = "pipeline")]
+    pub(crate) spec: Vec<String>,
+    /// A pipeline file whose `[data]` is meant, which may be a mix of several datasets.
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "spec")]
+    pub(crate) pipeline: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) data: DataArgs,
+    pub(crate) how: HowArgs,
     /// How many of the first keys to show.
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) keys: u64,
@@ -105,8 +111,11 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<u64>,
     /// The order: `true` is `block` for shards and `full` for one file per sample. [default: false]
-    #[arg(long, value_name = "true|false|full|block", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, value_name = "true|false|full|block|resample", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) shuffle: Option<String>,
+    /// Samples of an epoch of a mix or of `--shuffle resample`. [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) epoch_samples: Option<u64>,
     /// What happens to samples that do not fill a last batch. [default: partial]
     #[arg(long, value_name = "partial|drop|pad|wrap")]
     pub(crate) last_batch: Option<String>,

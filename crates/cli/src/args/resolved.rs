@@ -1,6 +1,6 @@
 //! What the commands need: typed words with units read, files loaded and checks done.
 
-use super::{Data, DemoArgs, PackArgs, ShowArgs};
+use super::{Data, DemoArgs, InfoArgs, PackArgs, ShowArgs};
 use crate::pipeline::{LoaderSettings, Pipeline, RawPipeline};
 use forebay_core::recipe::Recipe;
 use forebay_core::size::parse_bytes;
@@ -10,6 +10,16 @@ use forebay_store::StoreOptions;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+impl InfoArgs {
+    pub(crate) fn resolve(&self) -> Result<Data> {
+        let Some(path) = &self.pipeline else { return self.how.resolve(self.spec.clone()) };
+        RawPipeline::read(path)?.resolve_data()?.ok_or_else(|| {
+            Error::invalid_config(format!("look at the data of `{}`: it names no dataset", path.display()))
+                .with_hint("add `url` under `[data]`, or give a SPEC")
+        })
+    }
+}
 
 /// What `pack` does.
 #[derive(Debug)]
@@ -117,6 +127,7 @@ impl ShowArgs {
             ("batch_size", self.batch_size.map(Value::from)),
             ("seed", self.seed.map(Value::from)),
             ("shuffle", shuffle),
+            ("epoch_samples", self.epoch_samples.map(Value::from)),
             ("last_batch", self.last_batch.clone().map(Value::from)),
             ("rank", self.rank.map(Value::from)),
             ("world_size", self.world_size.map(Value::from)),

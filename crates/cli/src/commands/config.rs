@@ -1,8 +1,9 @@
 //! `forebay config show`: a pipeline as it will run.
 
 use super::{Context, Done, size};
-use crate::args::ConfigShowArgs;
+use crate::args::{ConfigShowArgs, Data};
 use crate::pipeline::{RawPipeline, Setting};
+use crate::report::Report;
 use forebay_core::Result;
 use forebay_engine::source::SourceKind;
 use serde_json::{Map, Value, json};
@@ -12,19 +13,15 @@ pub(super) fn show(args: &ConfigShowArgs, context: &Context) -> Result<Done> {
     let report = &context.report;
     let settings = pipeline.loader.settings();
     if let Some(data) = &pipeline.data {
-        report.line("[data]");
-        report.line(format_args!("url = {}", json!(data.spec)));
-        if let Some(kind) = data.options.kind {
-            report.line(format_args!("kind = {}", json!(kind.name())));
+        if data.parts.is_empty() {
+            report.line("[data]");
+            data_lines(data, report);
         }
-        if let Some(labels) = &data.options.labels {
-            report.line(format_args!("labels = {}", json!(labels)));
+        for (part, weight) in &data.parts {
+            report.line("[[data.mix]]");
+            report.line(format_args!("weight = {weight}"));
+            data_lines(part, report);
         }
-        if let Some(local) = &data.options.local {
-            report.line(format_args!("local = {}", json!(local)));
-        }
-        report.line(format_args!("extensions = {}", json!(data.options.extensions)));
-        report.line("");
     }
     report.line("[loader]");
     for setting in &settings {
@@ -34,15 +31,7 @@ pub(super) fn show(args: &ConfigShowArgs, context: &Context) -> Result<Done> {
         report.line(format_args!("\n# fingerprint {}", recipe.fingerprint()));
         report.line(recipe.to_toml()?.trim_end());
     }
-    let data = pipeline.data.as_ref().map(|data| {
-        json!({
-            "url": data.spec,
-            "kind": data.options.kind.map(SourceKind::name),
-            "labels": data.options.labels,
-            "local": data.options.local,
-            "extensions": data.options.extensions,
-        })
-    });
+    let data = pipeline.data.as_ref().map(data_object);
     let loader: Map<String, Value> =
         settings.iter().map(|setting| (setting.name.to_owned(), setting.value.clone())).collect();
     let defaults: Vec<&str> =
@@ -55,6 +44,35 @@ pub(super) fn show(args: &ConfigShowArgs, context: &Context) -> Result<Done> {
         "recipe": recipe,
         "fingerprint": recipe.map(forebay_core::recipe::Recipe::fingerprint),
     })))
+}
+
+fn data_lines(data: &Data, report: &Report) {
+    report.line(format_args!("url = {}", json!(data.spec)));
+    if let Some(kind) = data.options.kind {
+        report.line(format_args!("kind = {}", json!(kind.name())));
+    }
+    if let Some(labels) = &data.options.labels {
+        report.line(format_args!("labels = {}", json!(labels)));
+    }
+    if let Some(local) = &data.options.local {
+        report.line(format_args!("local = {}", json!(local)));
+    }
+    report.line(format_args!("extensions = {}", json!(data.options.extensions)));
+    report.line("");
+}
+
+fn data_object(data: &Data) -> Value {
+    if !data.parts.is_empty() {
+        let part = |(data, weight): &(Data, f64)| json!({ "weight": weight, "data": data_object(data) });
+        return json!({ "mix": data.parts.iter().map(part).collect::<Vec<_>>() });
+    }
+    json!({
+        "url": data.spec,
+        "kind": data.options.kind.map(SourceKind::name),
+        "labels": data.options.labels,
+        "local": data.options.local,
+        "extensions": data.options.extensions,
+    })
 }
 
 /// `name = value`, with what the number means and whether it is the default.

@@ -1,9 +1,10 @@
 //! `forebay info`: what a dataset holds.
 
 use super::{Context, Done, count, counted, kept, size};
-use crate::args::InfoArgs;
+use crate::args::{Data, InfoArgs};
 use forebay_core::manifest::{FieldInfo, FieldKind, Manifest};
 use forebay_core::{Result, SampleId};
+use forebay_engine::source::Dataset;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ const MAX_DISTINCT: usize = 1 << 20;
 const NAMES_SHOWN: usize = 8;
 
 pub(super) fn run(args: &InfoArgs, context: &Context) -> Result<Done> {
-    let data = args.data.resolve()?;
+    let data = args.resolve()?;
     let (dataset, origin) = kept::watch(&data, || context.open(&data))?;
     let manifest = dataset.manifest();
     let fields: Vec<Field> = (0..manifest.fields().len()).map(|field| Field::new(manifest, field)).collect();
@@ -50,6 +51,14 @@ pub(super) fn run(args: &InfoArgs, context: &Context) -> Result<Done> {
         let shown = if shown.is_empty() { shown } else { format!(": {shown}") };
         report.fact("classes", format_args!("{}{shown}", count(classes)));
     }
+    let parts = parts(&data, &dataset);
+    for (at, part) in parts.iter().enumerate() {
+        let share = 100.0 * part.share;
+        report.fact(
+            if at == 0 { "mix" } else { "" },
+            format_args!("{share:>5.1} %  {}  {}", counted(part.samples, "sample"), part.url),
+        );
+    }
     report.fact("version", manifest.version());
     report.fact("manifest", origin.text());
     for (at, key) in keys.iter().enumerate() {
@@ -66,11 +75,40 @@ pub(super) fn run(args: &InfoArgs, context: &Context) -> Result<Done> {
         "fields": fields.iter().map(Field::object).collect::<Vec<_>>(),
         "classes": classes,
         "class_names": dataset.class_names(),
+        "mix": parts.iter().map(Part::object).collect::<Vec<_>>(),
         "version": manifest.version(),
         "manifest": origin.object(),
         "keys": keys,
         "notes": dataset.notes(),
     })))
+}
+
+/// One dataset of a mix.
+struct Part {
+    url: String,
+    samples: u64,
+    weight: f64,
+    /// Its weight as a part of all weights.
+    share: f64,
+}
+
+impl Part {
+    fn object(&self) -> Value {
+        json!({ "url": self.url, "samples": self.samples, "weight": self.weight, "share": self.share })
+    }
+}
+
+/// The datasets of a mix, in the order of their sample ids; none when it is one dataset.
+fn parts(data: &Data, dataset: &Dataset) -> Vec<Part> {
+    let runs = dataset.mix().unwrap_or_default();
+    let total: f64 = runs.iter().map(|run| run.weight).sum();
+    let named = runs.iter().zip(&data.parts).map(|(run, (part, _))| Part {
+        url: part.spec.join("::"),
+        samples: run.samples.end - run.samples.start,
+        weight: run.weight,
+        share: run.weight / total,
+    });
+    named.collect()
 }
 
 /// One field over all samples.

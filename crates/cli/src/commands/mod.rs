@@ -107,6 +107,12 @@ impl Context {
 
     /// Opens a dataset, with a bar while it is indexed. What happened on the way is noted.
     fn open(&self, data: &Data) -> Result<Dataset> {
+        if !data.parts.is_empty() {
+            let parts = data.parts.iter().map(|(part, weight)| Ok((self.open(part)?, *weight)));
+            let mixed = source::mix(&parts.collect::<Result<Vec<_>>>()?)?;
+            mixed.notes().iter().for_each(|note| self.report.note(note));
+            return Ok(mixed);
+        }
         let bar = Arc::new(Progress::new(&self.report, "indexing", "objects", 0));
         let opened = self.wait(source::open(&data.spec, &watched(&data.options, &bar)))?;
         let dataset = opened.map_err(|error| with_nearby(error, &data.spec))?;

@@ -28,7 +28,7 @@ pub(super) fn run(plan: &ShowPlan, context: &Context) -> Result<Done> {
     };
     let consumer = config.consumer;
     let mut loader = Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &plan.recipe, config)?;
-    let portion = Portion::new(dataset.manifest().len(), consumer, &Cursor::start_of(plan.epoch))?;
+    let portion = Portion::new(loader.epoch_samples(), consumer, &Cursor::start_of(plan.epoch))?;
     if plan.batch >= portion.steps() {
         let (batch, epoch, steps) = (plan.batch, plan.epoch, portion.steps());
         let message = format!("show batch {batch} of epoch {epoch}: the number of batches is {steps}");

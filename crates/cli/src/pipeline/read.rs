@@ -79,6 +79,12 @@ pub(super) fn whole(least: u64, most: u64) -> impl Fn(&Value) -> Result<u64, Str
     }
 }
 
+/// A number above 0.
+pub(super) fn positive(value: &Value) -> Result<f64, String> {
+    let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| format!("{value} is not a number above 0"))
+}
+
 /// A number of bytes, or text with a unit.
 pub(super) fn bytes(value: &Value) -> Result<u64, String> {
     let bytes = match value {

@@ -25,6 +25,7 @@ enum Order {
     Shuffled,
     Full,
     Block,
+    Resample,
 }
 
 impl Order {
@@ -34,6 +35,7 @@ impl Order {
             Self::Stored => Shuffle::Sequential,
             Self::Shuffled | Self::Full => Shuffle::Full,
             Self::Block => Shuffle::Block(block),
+            Self::Resample => Shuffle::Resample { epoch_samples: None },
         }
     }
 }
@@ -59,13 +61,15 @@ pub(crate) struct Setting {
 }
 
 impl LoaderSettings {
-    pub(super) fn resolve(values: Map<String, Value>, faults: &mut Vec<String>) -> Self {
+    /// Reads the table; `mixed` says whether the dataset is a mix of several.
+    pub(super) fn resolve(values: Map<String, Value>, mixed: bool, faults: &mut Vec<String>) -> Self {
         let given = values.keys().cloned().collect();
         let defaults = LoaderConfig::default();
         let before = faults.len();
         let mut table = Table::new("loader", values, faults);
         let batch_size = table.take("batch_size", whole(1, 1 << 40)).unwrap_or(1);
         let order = table.take("shuffle", read_order).unwrap_or(Order::Stored);
+        let epoch_samples = table.take_or("none", "epoch_samples", whole(1, 1 << 48));
         let block = BlockShuffle {
             block_bytes: table
                 .take_or("auto", "block_bytes", bytes)
@@ -117,6 +121,9 @@ impl LoaderSettings {
         let config = LoaderConfig {
             consumer: Consumer { rank, world_size, batch_size, last_batch },
             shuffle: order.before_the_dataset_is_known(block),
+            // Only whether there is one is known before the datasets are.
+            mix: mixed.then(Vec::new),
+            epoch_samples,
             sharding,
             size_classes,
             seed,
@@ -161,10 +168,11 @@ impl LoaderSettings {
         let shuffle = match self.order {
             Order::Stored => Shuffle::Sequential,
             Order::Full => Shuffle::Full,
-            Order::Shuffled if object_per_sample => Shuffle::Full,
+            Order::Shuffled if object_per_sample || dataset.mix().is_some() => Shuffle::Full,
             Order::Block | Order::Shuffled => Shuffle::Block(self.block),
+            Order::Resample => Shuffle::Resample { epoch_samples: None },
         };
-        LoaderConfig { shuffle, ..self.config.clone() }
+        LoaderConfig { shuffle, mix: dataset.mix().map(<[_]>::to_vec), ..self.config.clone() }
     }
 
     /// What is kept near, when anything is.
@@ -180,6 +188,7 @@ impl LoaderSettings {
             Order::Shuffled => json!(true),
             Order::Full => json!("full"),
             Order::Block => json!("block"),
+            Order::Resample => json!("resample"),
         };
         let auto = |value: Option<Value>| value.unwrap_or_else(|| json!("auto"));
         let window = match config.order {
@@ -200,6 +209,7 @@ impl LoaderSettings {
         vec![
             named("batch_size", json!(config.consumer.batch_size)),
             named("shuffle", order),
+            named("epoch_samples", config.epoch_samples.map_or(json!("none"), Value::from)),
             named("block_bytes", json!(self.block.block_bytes)),
             named("group_blocks", json!(self.block.group_blocks)),
             named("sharding", config.sharding.as_ref().map_or(json!("none"), |s| json!(s.policy))),
@@ -258,7 +268,8 @@ fn read_order(value: &Value) -> Result<Order, String> {
         Value::Bool(true) => Ok(Order::Shuffled),
         Value::String(word) if word == "full" => Ok(Order::Full),
         Value::String(word) if word == "block" => Ok(Order::Block),
-        _ => Err(format!("{value} is not one of true, false, \"full\", \"block\"")),
+        Value::String(word) if word == "resample" => Ok(Order::Resample),
+        _ => Err(format!("{value} is not one of true, false, \"full\", \"block\", \"resample\"")),
     }
 }
 

@@ -84,6 +84,38 @@ fn sharding_and_size_classes_are_read_as_python_takes_them() {
 }
 
 #[test]
+fn p029_a_mix_and_resampling_are_read_with_all_their_faults() {
+    let text =
+        "[[data.mix]]\nurl = 'a.tar'\nweight = 3\n[[data.mix]]\nurl = ['b.tar', 'c.tar']\nweight = 0.5\n
+        [loader]\nshuffle = true\nepoch_samples = 500";
+    let pipeline = resolve(text).unwrap();
+    assert_eq!((value(&pipeline, "shuffle"), value(&pipeline, "epoch_samples")), (true.into(), 500.into()));
+    let parts = pipeline.data.unwrap().parts;
+    assert_eq!(parts.iter().map(|(_, weight)| *weight).collect::<Vec<_>>(), [3.0, 0.5]);
+    assert_eq!(parts[1].0.spec, ["b.tar", "c.tar"]);
+    let resampled = resolve("[data]\nurl = 'a.tar'\n[loader]\nshuffle = 'resample'").unwrap();
+    assert_eq!(value(&resampled, "shuffle"), "resample");
+    assert_eq!(value(&resampled, "epoch_samples"), "none");
+    let mix = "[[data.mix]]\nurl = 'a.tar'\nweight = 1\n";
+    for (text, why) in [
+        ("[data]\nmix = 3".to_owned(), "not a list of tables"),
+        ("[data]\nmix = []".to_owned(), "not a list of tables"),
+        ("[data]\nmix = [1]".to_owned(), "1 is not a table"),
+        ("[data]\nkind = 'tar'\nmix = [{url = 'a', weight = 1}]".to_owned(), "say it of each dataset"),
+        ("[[data.mix]]\nurl = 'a.tar'".to_owned(), "data.mix.weight: it is missing"),
+        ("[[data.mix]]\nweight = 1".to_owned(), "data.mix.url: it is missing"),
+        ("[[data.mix]]\nurl = 'a'\nweight = -1".to_owned(), "data.mix.weight: -1 is not a number above 0"),
+        (mix.to_owned(), "a mix has no stored order"),
+        (format!("{mix}[loader]\nshuffle = 'resample'"), "a mix draws without replacement"),
+        ("[loader]\nepoch_samples = 5\nshuffle = true".to_owned(), "use a mix, or shuffle `resample`"),
+        ("[loader]\nepoch_samples = 0\nshuffle = 'resample'".to_owned(), "loader.epoch_samples: 0"),
+    ] {
+        let error = resolve(&text).unwrap_err();
+        assert!(error.message().contains(why), "{why} is not in: {error}");
+    }
+}
+
+#[test]
 fn flags_win_over_the_file() {
     let mut raw = RawPipeline::parse("p.toml".into(), "[loader]\nbatch_size = 8\nseed = 1").unwrap();
     raw.override_loader(Map::from_iter([("batch_size".to_owned(), Value::from(4))]));
