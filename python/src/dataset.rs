@@ -4,6 +4,7 @@ use crate::error::raise;
 use crate::runtime::{Owned, block_on};
 use bytes::Bytes;
 use forebay_core::manifest::FieldKind;
+use forebay_core::plan::mix::MixPart;
 use forebay_core::{Error, SampleId};
 use forebay_engine::source::{self, FieldValue, OpenOptions, Progress, SourceKind};
 use forebay_engine::source::{SyntheticPayload, SyntheticSpec};
@@ -93,6 +94,17 @@ pub(crate) fn synthetic(
     Ok(Dataset(Owned::new(made)))
 }
 
+/// One dataset out of several, each with its weight.
+#[pyfunction]
+pub(crate) fn mix(py: Python<'_>, parts: Vec<(PyRef<'_, Dataset>, f64)>) -> PyResult<Dataset> {
+    let parts = parts
+        .iter()
+        .map(|(part, weight)| Ok((part.get(py)?.clone(), *weight)))
+        .collect::<PyResult<Vec<_>>>()?;
+    let mixed = py.detach(|| source::mix(&parts)).map_err(|error| raise(py, &error))?;
+    Ok(Dataset(Owned::new(mixed)))
+}
+
 impl Dataset {
     /// The dataset, unless this process was forked from the one that opened it.
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&source::Dataset> {
@@ -145,9 +157,20 @@ impl Dataset {
         Ok(self.get(py)?.manifest().total_bytes())
     }
 
-    /// Whether each sample is an object of its own.
-    fn is_object_per_sample(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(matches!(self.get(py)?.kind(), SourceKind::Tree | SourceKind::Table))
+    /// Whether samples are read one by one, in whatever order: each is an object of its own, or the order is a mix.
+    fn is_read_one_by_one(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(matches!(self.get(py)?.kind(), SourceKind::Tree | SourceKind::Table | SourceKind::Mix))
+    }
+
+    /// Number of samples and weight of every dataset of a mix, in the order of their sample ids.
+    fn mix(&self, py: Python<'_>) -> PyResult<Option<Vec<(u64, f64)>>> {
+        let run = |part: &MixPart| (part.samples.end - part.samples.start, part.weight);
+        Ok(self.get(py)?.mix().map(|parts| parts.iter().map(run).collect()))
+    }
+
+    /// Calls of the system that read files of this dataset so far, and the bytes they gave; `None` for other stores.
+    fn read_calls(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
+        Ok(self.get(py)?.store().local_stats().map(|stats| (stats.syscalls, stats.bytes)))
     }
 
     /// The key of a sample.

@@ -2,7 +2,7 @@
 //!
 //! A binding here converts, lets go of the interpreter, calls the engine, converts back. Decisions live in the
 //! crates below; words, defaults and checks of arguments live in the Python package above. One file per thing exposed:
-//! [`dataset`], [`loader`], [`recipe`], [`buffer`] (memory that arrays look at), [`error`]; [`runtime`] is the only
+//! [`dataset`], [`loader`] with its [`settings`], [`recipe`], [`buffer`] (memory that arrays look at), [`error`]; [`runtime`] is the only
 //! place that waits.
 #![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
@@ -14,6 +14,7 @@ mod error;
 mod loader;
 mod recipe;
 mod runtime;
+mod settings;
 
 use pyo3::prelude::*;
 
@@ -25,9 +26,9 @@ mod _native {
     #[pymodule_export]
     use crate::cli::run_cli;
     #[pymodule_export]
-    use crate::dataset::{Dataset, open, synthetic};
+    use crate::dataset::{Dataset, mix, open, synthetic};
     #[pymodule_export]
-    use crate::loader::{Loader, available_threads, merge_cursors, parse_bytes};
+    use crate::loader::{Loader, available_threads, merge_cursors, parse_bytes, start_of};
     #[pymodule_export]
     use crate::recipe::{read_recipe, recipe_to_toml};
 

@@ -1,4 +1,5 @@
-//! The loader: a guarded engine loader whose waits let other Python threads run and see Ctrl-C.
+//! The loader: a guarded engine loader whose waits let other Python threads run and see Ctrl-C. What it is asked to do
+//! is in [`settings`](crate::settings).
 //!
 //! One lock guards the engine. `next` gives it up after every slice of waiting, and first to those who asked for it
 //! meanwhile, so that `stats()` from another thread answers while a batch is awaited.
@@ -7,24 +8,16 @@ use crate::batch;
 use crate::dataset::Dataset;
 use crate::error::{exception, raise};
 use crate::runtime::{Owned, wait};
+use crate::settings::{Raised, Settings, read_json};
 use forebay_core::cursor::Cursor;
-use forebay_core::plan::parts::Sharding;
-use forebay_core::plan::rounds::{ClassBounds, SizeClasses};
-use forebay_core::plan::{BlockShuffle, Shuffle};
-use forebay_core::portion::{Consumer, LastBatch, Portion};
-use forebay_core::recipe::Recipe;
+use forebay_core::portion::Portion;
 use forebay_core::{Error, Result};
-use forebay_engine::cache::{CacheAt, CacheConfig};
-use forebay_engine::feed::FeedSpec;
-use forebay_engine::{self as engine, DeliveryOrder, LoaderConfig, MaxErrors, Next, OnError, ThreadInit};
-use forebay_net::service::{Own, ViaConfig, supplier};
-use forebay_net::{Surroundings, cache_settings};
-use forebay_store::RetryOptions;
+use forebay_engine::cache::CacheConfig;
+use forebay_engine::{self as engine, DeliveryOrder, Next};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Iterates over a dataset, batch by batch.
@@ -34,8 +27,6 @@ pub(crate) struct Loader {
     /// What a `worker_init_fn` raised; the cause of the error that its thread ended with.
     raised: Raised,
 }
-
-type Raised = Arc<Mutex<Option<PyErr>>>;
 
 struct Guarded {
     /// `None` for a moment while it is dropped.
@@ -55,6 +46,12 @@ pub(crate) fn parse_bytes(py: Python<'_>, text: &str) -> PyResult<u64> {
     forebay_core::size::parse_bytes(text).map_err(|error| raise(py, &error))
 }
 
+/// The cursor, as JSON, at the beginning of an epoch.
+#[pyfunction]
+pub(crate) fn start_of(py: Python<'_>, epoch: u64) -> PyResult<String> {
+    to_json(&Cursor::start_of(epoch)).map_err(|error| raise(py, &error))
+}
+
 /// One cursor, as JSON, from those of all ranks.
 #[pyfunction]
 pub(crate) fn merge_cursors(py: Python<'_>, cursors: Vec<String>, samples: u64) -> PyResult<String> {
@@ -69,131 +66,11 @@ pub(crate) fn merge_cursors(py: Python<'_>, cursors: Vec<String>, samples: u64) 
 impl Loader {
     /// Checks everything that can be checked before the first sample. Starts nothing.
     #[new]
-    #[pyo3(signature = (dataset, recipe, *, batch_size, rank, world_size, last_batch, shuffle, block_bytes,
-        group_blocks, sharding, parts, size_classes, size_field, seed, threads, prefetch_batches, memory_bytes, cache, via, command, window, on_error, max_errors, timeout, inflight,
-        request_bytes, slow_start, hedge, request_tries, request_timeout, request_deadline, local_ranks, epochs,
-        thread_init))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python, every one of them given")]
-    fn new(
-        py: Python<'_>,
-        dataset: &Dataset,
-        recipe: &str,
-        batch_size: u64,
-        rank: u64,
-        world_size: u64,
-        last_batch: &str,
-        shuffle: &str,
-        block_bytes: Option<u64>,
-        group_blocks: Option<u64>,
-        sharding: Option<&str>,
-        parts: Option<u32>,
-        size_classes: Option<Bounds>,
-        size_field: Option<String>,
-        seed: u64,
-        threads: Option<usize>,
-        prefetch_batches: Option<usize>,
-        memory_bytes: Option<u64>,
-        cache: Option<&str>,
-        via: Option<&str>,
-        command: Vec<String>,
-        window: Option<u64>,
-        on_error: &str,
-        max_errors: Option<Limit>,
-        timeout: Option<f64>,
-        inflight: Option<usize>,
-        request_bytes: Option<u64>,
-        slow_start: Option<u64>,
-        hedge: bool,
-        request_tries: Option<u32>,
-        request_timeout: Option<f64>,
-        request_deadline: Option<f64>,
-        local_ranks: usize,
-        epochs: Option<u64>,
-        thread_init: Option<Py<PyAny>>,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, dataset: &Dataset, recipe: &str, settings: Settings) -> PyResult<Self> {
         let dataset = dataset.get(py)?;
         let raised = Raised::default();
-        let defaults = LoaderConfig::default();
-        let built = || {
-            let seconds = |name: &str, value: Option<f64>| {
-                value
-                    .map(Duration::try_from_secs_f64)
-                    .transpose()
-                    .map_err(|_| Error::invalid_config(format!("{name} must be a number of seconds")))
-            };
-            let retry = RetryOptions {
-                tries: request_tries.unwrap_or(defaults.retry.tries),
-                request_timeout: seconds("request_timeout", request_timeout)?
-                    .unwrap_or(defaults.retry.request_timeout),
-                deadline: seconds("request_deadline", request_deadline)?.unwrap_or(defaults.retry.deadline),
-                seed,
-                ..defaults.retry
-            };
-            let config = LoaderConfig {
-                consumer: Consumer {
-                    rank,
-                    world_size,
-                    batch_size,
-                    last_batch: last_batch_named(last_batch)?,
-                },
-                shuffle: shuffle_named(shuffle, block_bytes, group_blocks)?,
-                sharding: Sharding::from_settings(sharding.map(str::parse).transpose()?, parts)?,
-                size_classes: SizeClasses::from_settings(size_classes.map(Bounds::into_core), size_field)?,
-                seed,
-                threads: threads.unwrap_or(defaults.threads),
-                prefetch_batches,
-                memory_bytes,
-                order: window.map_or(DeliveryOrder::Plan, |window| DeliveryOrder::Arrival { window }),
-                on_error: on_error_named(on_error)?,
-                max_errors: max_errors.map_or(MaxErrors::Unlimited, Limit::into_engine),
-                timeout: seconds("timeout", timeout)?,
-                requests_in_flight: inflight,
-                request_bytes,
-                slow_start,
-                hedge,
-                retry,
-                local_ranks,
-                epochs,
-                thread_init: thread_init.map(|function| thread_init_calling(function, &raised)),
-                ..defaults
-            };
-            let recipe = Recipe::from_json(recipe)?;
-            let cache = cache.map(|text| read_json("cache", text)).transpose()?;
-            let settings = cache.as_ref().map(CacheConfig::from_json).transpose()?;
-            // Said now rather than with the first batch.
-            if let Some(CacheAt::Cut(name)) = settings.as_ref().map(|cache| &cache.at) {
-                recipe.cut_at(name)?;
-            }
-            let command: Vec<OsString> = command.iter().map(Into::into).collect();
-            let elsewhere = match via {
-                Some(via) => {
-                    let via = ViaConfig::from_json(&read_json("via", via)?)?;
-                    let own = Own { command: command.clone(), threads, memory_bytes };
-                    match supplier(&via, &own)? {
-                        Some(supplier) => {
-                            let mut feed = FeedSpec::new(dataset, &recipe, &config)?;
-                            // Who makes the batches keeps the payloads.
-                            feed.cache = cache;
-                            Some((supplier, feed))
-                        }
-                        None => None,
-                    }
-                }
-                None => None,
-            };
-            let loader =
-                engine::Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &recipe, config)?;
-            Ok(match (elsewhere, settings) {
-                (Some((supplier, feed)), _) => loader.with_supplier(supplier, feed),
-                (None, Some(cache)) => {
-                    let command = [command, vec!["cache-host".into()]].concat();
-                    let surroundings = Surroundings { local_ranks, command };
-                    loader.with_cache(cache_settings(cache, surroundings)?)
-                }
-                (None, None) => loader,
-            })
-        };
-        let loader = py.detach(built).map_err(|error| raise(py, &error))?;
+        let loader =
+            py.detach(|| settings.build(dataset, recipe, &raised)).map_err(|error| raise(py, &error))?;
         let inner = Guarded { engine: Mutex::new(Some(loader)), waiting: AtomicUsize::new(0) };
         Ok(Self { inner: Owned::new(inner), raised })
     }
@@ -239,8 +116,7 @@ impl Loader {
     /// Goes to one batch of an epoch in plan order, counted from 0 on this rank.
     fn seek_batch(&self, py: Python<'_>, epoch: u64, batch: u64) -> PyResult<()> {
         self.with(py, |loader| {
-            let samples = loader.epoch_samples();
-            let portion = Portion::new(samples, loader.config().consumer, &Cursor::start_of(epoch))?;
+            let portion = rank_portion(loader, &Cursor::start_of(epoch))?;
             if batch >= portion.steps() {
                 let steps = portion.steps();
                 return Err(Error::invalid_config(format!("show batch {batch}: an epoch has {steps}")));
@@ -249,9 +125,37 @@ impl Loader {
         })
     }
 
-    /// Batches that the iteration in hand yields, or the next one would.
-    fn steps(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, |loader| loader.steps().map(|steps| steps as usize))
+    /// Where a loop stands that received batch `batch` of `epoch` last, in plan order, as JSON. `begun` is the cursor
+    /// that counting began at, if it lies in that epoch.
+    fn cursor_after(&self, py: Python<'_>, epoch: u64, batch: u64, begun: Option<&str>) -> PyResult<String> {
+        self.with(py, |loader| {
+            let begun = begun.map(Cursor::from_json).transpose()?.filter(|begun| begun.epoch == epoch);
+            let portion = rank_portion(loader, &begun.unwrap_or_else(|| Cursor::start_of(epoch)))?;
+            let by_plan = loader.config().order == DeliveryOrder::Plan;
+            if !by_plan || portion.local().count() != portion.local().len() {
+                let why =
+                    "find the place after a batch: samples came by arrival, so a step does not tell which";
+                return Err(Error::unsupported(why).with_hint("make the loader with `in_order=True`"));
+            }
+            if batch >= portion.steps() {
+                let steps = portion.steps();
+                let why = format!("find the place after batch {batch} of epoch {epoch}: there are {steps}");
+                return Err(Error::invalid_config(why));
+            }
+            to_json(&portion.cursor_after(epoch, batch + 1))
+        })
+    }
+
+    /// Batches that the iteration in hand yields, or the next one would; or one that begins at `cursor`.
+    #[pyo3(signature = (cursor = None))]
+    fn steps(&self, py: Python<'_>, cursor: Option<&str>) -> PyResult<usize> {
+        self.with(py, |loader| {
+            let steps = match cursor {
+                Some(cursor) => rank_portion(loader, &Cursor::from_json(cursor)?)?.steps(),
+                None => loader.steps()?,
+            };
+            Ok(steps as usize)
+        })
     }
 
     /// Positions in every epoch over all ranks: the number of samples, unless the order repeats some.
@@ -368,93 +272,11 @@ impl Drop for Guarded {
     }
 }
 
-/// A limit on bad samples, as Python gives it.
-#[derive(FromPyObject)]
-pub(crate) enum Limit {
-    Count(u64),
-    Rate(f64),
-}
-
-impl Limit {
-    fn into_engine(self) -> MaxErrors {
-        match self {
-            Self::Count(count) => MaxErrors::Count(count),
-            Self::Rate(rate) => MaxErrors::Rate(rate),
-        }
-    }
-}
-
-/// Size classes, as Python gives them.
-#[derive(FromPyObject)]
-pub(crate) enum Bounds {
-    Count(u32),
-    Bytes(Vec<u64>),
-}
-
-impl Bounds {
-    fn into_core(self) -> ClassBounds {
-        match self {
-            Self::Count(count) => ClassBounds::Count(count),
-            Self::Bytes(bounds) => ClassBounds::Bytes(bounds),
-        }
-    }
-}
-
-/// Runs a Python function in a preparing thread; what it raises is kept for the caller of `next`.
-fn thread_init_calling(function: Py<PyAny>, raised: &Raised) -> ThreadInit {
-    let raised = Arc::clone(raised);
-    Arc::new(move |thread| {
-        // No answer means that the interpreter is ending, and the thread with it.
-        let called = Python::try_attach(|py| function.call1(py, (thread,)).map(drop));
-        let Some(Err(problem)) = called else { return Ok(()) };
-        let text = problem.to_string();
-        raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
-        Err(Error::invalid_config(format!("run worker_init_fn in thread {thread}: {text}")))
-    })
-}
-
-/// A setting that Python hands over as JSON.
-fn read_json(name: &str, text: &str) -> Result<serde_json::Value> {
-    serde_json::from_str(text)
-        .map_err(|cause| Error::invalid_config(format!("read `{name}`: it is not JSON")).with_source(cause))
+/// All that the loader's rank reads of an epoch from `cursor` on.
+fn rank_portion(loader: &engine::Loader, cursor: &Cursor) -> Result<Portion> {
+    Portion::new(loader.epoch_samples(), loader.config().consumer, cursor)
 }
 
 fn to_json(cursor: &Cursor) -> Result<String> {
     serde_json::to_string(cursor).map_err(|cause| Error::internal("write cursor").with_source(cause))
-}
-
-fn shuffle_named(name: &str, block_bytes: Option<u64>, group_blocks: Option<u64>) -> Result<Shuffle> {
-    let defaults = BlockShuffle::default();
-    match name {
-        "none" => Ok(Shuffle::Sequential),
-        "full" => Ok(Shuffle::Full),
-        "block" => Ok(Shuffle::Block(BlockShuffle {
-            block_bytes: block_bytes.unwrap_or(defaults.block_bytes),
-            group_blocks: group_blocks.unwrap_or(defaults.group_blocks),
-        })),
-        _ => Err(unknown("shuffle", name, "`full` and `block`")),
-    }
-}
-
-fn last_batch_named(name: &str) -> Result<LastBatch> {
-    match name {
-        "drop" => Ok(LastBatch::Drop),
-        "partial" => Ok(LastBatch::Partial),
-        "pad" => Ok(LastBatch::Pad),
-        "wrap" => Ok(LastBatch::Wrap),
-        _ => Err(unknown("last_batch", name, "`drop`, `partial`, `pad` and `wrap`")),
-    }
-}
-
-fn on_error_named(name: &str) -> Result<OnError> {
-    match name {
-        "raise" => Ok(OnError::Raise),
-        "skip" => Ok(OnError::Skip),
-        "substitute" => Ok(OnError::Substitute),
-        _ => Err(unknown("on_error", name, "`raise`, `skip` and `substitute`")),
-    }
-}
-
-fn unknown(argument: &str, value: &str, known: &str) -> Error {
-    Error::invalid_config(format!("{argument} is `{value}`")).with_hint(format!("known are {known}"))
 }

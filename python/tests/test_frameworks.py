@@ -92,15 +92,6 @@ def test_it_is_an_iterable_dataset_of_a_torch_loader(shards: str) -> None:
         assert batch.epoch == 5
 
 
-def test_worker_processes_around_it_are_refused_with_a_hint(shards: str) -> None:
-    with fb.Loader(shards, RECIPE, batch_size=64) as loader:
-        batches = DataLoader(fb.torch.dataset(loader), batch_size=None, num_workers=2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with pytest.raises(NotImplementedError, match="each would read all of the data"):
-                next(iter(batches))
-
-
 @pytest.mark.timeout(300)
 def test_accelerate_trains_on_it_unmodified(shards: str) -> None:
     accelerate = pytest.importorskip("accelerate")

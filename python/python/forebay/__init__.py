@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
 from forebay.batch import Batch
-from forebay.dataset import Dataset, open, synthetic
+from forebay.dataset import Dataset, mix, open, synthetic
 from forebay.errors import (
     CancelledError,
     CorruptError,
@@ -68,6 +68,7 @@ __all__ = [
     "image",
     "json",
     "label",
+    "mix",
     "npy",
     "open",
     "raw",

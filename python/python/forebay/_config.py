@@ -249,7 +249,8 @@ _COUNT = _or_auto(_whole(1))
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
     "batch_size": Argument(1, _or_none(_whole(1)), _read_number),
-    "shuffle": Argument(False, _one_of(False, True, "full", "block"), _read_bool),
+    "shuffle": Argument(False, _one_of(False, True, "full", "block", "resample"), _read_bool),
+    "epoch_samples": Argument(None, _or_none(_whole(1, 2**48)), _read_number),
     "sharding": Argument(None, _or_none(_sharding)),
     "parts": Argument(None, _or_none(_whole(1, 1024)), _read_number),
     "size_classes": Argument(None, _or_none(_size_classes), _read_size_classes),

@@ -1,7 +1,8 @@
 """Datasets: which samples exist and where each lies.
 
 `open` turns a folder, tar shards or a manifest into a `Dataset`; `synthetic` makes one out of nothing, for tests and
-measurements. A dataset is read by a `Loader`; `dataset[i]` shows one sample as it is stored.
+measurements; `mix` makes one of several by weight. A dataset is read by a `Loader`; `dataset[i]` shows one sample as it
+is stored.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from forebay import _native
-from forebay.errors import StaleError
+from forebay.errors import ForebayError, InvalidConfigError, StaleError
 
-__all__ = ["Dataset", "open", "synthetic"]
+__all__ = ["Dataset", "mix", "open", "synthetic"]
 
 _log = logging.getLogger("forebay")
 
@@ -23,7 +24,7 @@ Progress = Callable[[int, int, int, int], object]
 
 
 class Dataset:
-    """A versioned set of samples. Made by `open` and `synthetic`.
+    """A versioned set of samples. Made by `open`, `synthetic` and `mix`.
 
     It can be pickled: the copy opens the same spec again and refuses, with `StaleError`, when the data changed in
     between. In a forked child it opens itself again.
@@ -100,7 +101,7 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """How it is stored: `tar`, `tree`, `table` or `synthetic`."""
+        """How it is stored: `tar`, `tree`, `table`, `rows`, `synthetic` or `mix`."""
         return self.native.kind()
 
     @property
@@ -199,6 +200,39 @@ def synthetic(
     return Dataset(("synthetic", options))
 
 
+def mix(
+    parts: Mapping[str, float]
+    | Mapping[Dataset, float]
+    | Sequence[tuple[Dataset | str | os.PathLike[str], float]],
+) -> Dataset:
+    """One dataset out of several, each with its share: `fb.mix({"web-*.tar": 0.7, "books/": 0.3})`.
+
+    parts: datasets, or what `open` takes, with their weights. Weights are relative and above 0: 7 and 3 are 0.7 and
+        0.3. Their order counts: sample ids of the first come first.
+
+    A loader of a mix needs `shuffle=True`. Every thousand samples have the datasets in these shares; each dataset is
+    read in an order of its own, pass after pass. `epoch_samples` of the loader says how long an epoch is; see
+    `docs/concepts/mixing.md`.
+    """
+    pairs: list[Any] = list(parts.items()) if isinstance(parts, Mapping) else list(parts)
+    opened: list[tuple[Dataset, float]] = []
+    for pair in pairs:
+        try:
+            data, weight = pair
+            opened.append((data if isinstance(data, Dataset) else open(data), float(weight)))
+        except (TypeError, ValueError) as problem:
+            if isinstance(problem, ForebayError):
+                raise
+            raise InvalidConfigError(
+                f"mix datasets: {pair!r} is not a dataset with a weight",
+                hint='write `fb.mix([(data, 0.7), ("other.tar", 0.3)])`',
+            ) from None
+    return Dataset(
+        ("mix", {"parts": [(part._how, part.version, weight) for part, weight in opened]}),
+        opened=_native.mix([(part.native, weight) for part, weight in opened]),
+    )
+
+
 def _texts(options: Mapping[str, Any]) -> dict[str, str]:
     """Options as the native side reads them: `True` is `true`, numbers are their digits."""
     return {
@@ -209,4 +243,7 @@ def _texts(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _open_native(how: str, options: dict[str, Any]) -> _native.Dataset:
+    if how == "mix":
+        parts = [(Dataset(part, version), weight) for part, version, weight in options["parts"]]
+        return _native.mix([(part.native, weight) for part, weight in parts])
     return _native.open(**options) if how == "open" else _native.synthetic(**options)

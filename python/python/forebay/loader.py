@@ -7,30 +7,26 @@ import dataclasses
 import json
 import logging
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from forebay import _config, _native, _ranks
+from forebay import _config, _native
 from forebay._config import UNSET, Unset
+from forebay._settings import order_text, settings_of
+from forebay._state import FORMAT, check_state
+from forebay._turns import Turns
 from forebay.batch import Batch, Output, output_named, wrap
 from forebay.dataset import Dataset
 from forebay.dataset import open as open_dataset
-from forebay.errors import ForebayError, InvalidConfigError, StaleError, UnsupportedError
+from forebay.errors import ForebayError, InvalidConfigError, UnsupportedError
 from forebay.recipe import Recipe, RecipeLike
 from forebay.stats import Stats
 
 __all__ = ["BadSample", "Loader", "show"]
 
 _log = logging.getLogger("forebay")
-
-_STATE_FORMAT = 1
-"""Raised when an older reader could misunderstand a newer state."""
-
-_ARRIVAL_WINDOW = 1024
-"""Places by which a sample may be late when the order is by arrival and no window is given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +52,10 @@ class Loader:
     batch_size: samples per batch and rank, 1 if not given. `None` yields single samples without a batch axis.
     shuffle: `False` keeps the stored order. `"full"` permutes all samples; `"block"` permutes blocks of neighbours
         and mixes them in groups, so that reads stay sequential. `True` is `"block"` for shards and `"full"` for one
-        object per sample.
+        object per sample. `"resample"` draws every sample from all, with replacement. A `mix` needs one of the
+        others, and is permuted as a whole.
+    epoch_samples: samples of an epoch of a mix or of `shuffle="resample"`, over all ranks; as many as the dataset has
+        if not given.
     sharding: deals the dataset to `parts` parts that are read in turn, a batch of each: `"file"` (objects in turn),
         `"data"` (samples in turn), `"file_or_data"` (by objects if there are enough), `"hint:FIELD"` (by an integer
         field), `"off"` (every part has every sample, so an epoch has each of them `parts` times), `"dynamic"` (no
@@ -117,7 +116,8 @@ class Loader:
         recipe: RecipeLike,
         *,
         batch_size: int | Unset | None = UNSET,
-        shuffle: bool | Literal["full", "block"] | Unset = UNSET,
+        shuffle: bool | Literal["full", "block", "resample"] | Unset = UNSET,
+        epoch_samples: int | Unset | None = UNSET,
         sharding: str | Unset | None = UNSET,
         parts: int | Unset | None = UNSET,
         size_classes: int | Sequence[int | str] | Unset | None = UNSET,
@@ -163,16 +163,17 @@ class Loader:
         config = _config.resolve(given)
         self._data = data if isinstance(data, Dataset) else open_dataset(data)
         self._recipe = Recipe(recipe)
-        self._settings = _settings(config, self._data)
+        self._settings = settings_of(config, self._data)
         self._single = config["batch_size"] is None
         self._output_name: str = config["output"]
         self._pin_memory: bool = config["pin_memory"]
         self._output: Output | None = None
+        self._followers = weakref.WeakSet()
         self._start(used=False)
         _live.add(self)
 
     def _start(self, *, used: bool) -> None:
-        self._native = _native.Loader(self._data.native, self._recipe.to_json(), **self._settings)
+        self._native = _native.Loader(self._data.native, self._recipe.to_json(), self._settings)
         self._process = os.getpid()
         self._used = used
         self._resumed = False
@@ -189,6 +190,22 @@ class Loader:
 
     _native_cursor: str | None = None
     """Where to begin, when something was loaded and no batch was taken since."""
+
+    _followers: weakref.WeakSet[Turns]
+    """Told where the loader was sent, because others read in its place."""
+
+    def _in_turn(self, number: int, of: int) -> Loader:
+        """A loader of every `of`-th batch from batch `number` on, for one of several processes asked in turn."""
+        if self._output_name == "jax":
+            raise UnsupportedError(
+                "make JAX arrays in a DataLoader process: JAX lives in one process",
+                hint='give DataLoader num_workers=0, or the loader output="numpy"',
+            )
+        threads = self._settings["threads"] or max(1, _native.available_threads() // of)
+        shared = {"threads": threads, "local_ranks": self._settings["local_ranks"] * of}
+        settings = {**self._settings, **shared, "turn": (number, of), "window": None}
+        how = (settings, self._single, self._output_name, self._pin_memory)
+        return _rebuild(self._data, self._recipe, how, None)
 
     # Iterating.
 
@@ -239,8 +256,13 @@ class Loader:
         if self._resumed and native.epoch() == epoch:
             return
         native.seek_epoch(epoch)
-        self._native_cursor = native.cursor()
+        self._seeked(native.cursor())
+
+    def _seeked(self, cursor: str) -> None:
+        self._native_cursor = cursor
         self._iteration += 1
+        for turns in self._followers:
+            turns.seek(cursor)
 
     # Resuming.
 
@@ -250,14 +272,31 @@ class Loader:
         In plan order it is the same on every rank, and can be loaded on any number of ranks. With `in_order=False` keep
         the states of all ranks and load them as a list.
         """
+        return self._state_at(self._live_native().cursor())
+
+    def state_after(self, batch: Batch) -> dict[str, Any]:
+        """The state of a loop that received `batch` last, by the batch's own epoch and step.
+
+        For loops that get their batches by other ways than from this loader, such as the processes of a torch
+        `DataLoader`. In plan order; after a resume inside an epoch it counts from where this loader was told to go on.
+        """
+        native = self._live_native()
+        if batch.epoch < 0 or batch.step < 0:
+            raise InvalidConfigError(
+                "find the place after a batch: it does not know its epoch and step",
+                hint="keep `batch.epoch` and `batch.step` before a framework makes the batch anew",
+            )
+        return self._state_at(native.cursor_after(batch.epoch, batch.step, self._native_cursor))
+
+    def _state_at(self, cursor: str) -> dict[str, Any]:
         return {
-            "format": _STATE_FORMAT,
+            "format": FORMAT,
             "dataset": self._data.version,
             "samples": len(self._data),
             "recipe": self._recipe.fingerprint,
             "seed": self._settings["seed"],
-            "shuffle": _shuffle_text(self._settings),
-            "cursor": self._live_native().cursor(),
+            "shuffle": order_text(self._settings, self._data),
+            "cursor": cursor,
         }
 
     def load_state_dict(
@@ -270,14 +309,13 @@ class Loader:
         """
         states = [state_dict] if isinstance(state_dict, Mapping) else list(state_dict)
         for state in states:
-            self._check_state(state, strict)
+            check_state(state, self.state_dict(), url=self._data.url, strict=strict)
         cursors = [str(state["cursor"]) for state in states]
         native = self._live_native()
         cursor = cursors[0] if len(cursors) == 1 else _native.merge_cursors(cursors, native.epoch_samples())
         native.seek(cursor)
-        self._native_cursor = cursor
+        self._seeked(cursor)
         self._resumed = True
-        self._iteration += 1
 
     def get_state(self) -> dict[str, Any]:
         """The same as `state_dict`."""
@@ -286,39 +324,6 @@ class Loader:
     def set_state(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """The same as `load_state_dict`."""
         self.load_state_dict(state)
-
-    def _check_state(self, state: Mapping[str, Any], strict: bool) -> None:
-        mine = self.state_dict()
-        missing = [name for name in mine if name not in state]
-        if missing:
-            raise InvalidConfigError(
-                f"load state: it has no {', '.join(f'`{name}`' for name in missing)}",
-                hint="give what `state_dict()` returned",
-            )
-        if state["format"] != _STATE_FORMAT:
-            raise UnsupportedError(
-                f"load state: format {state['format']} was written by another Forebay, this one reads {_STATE_FORMAT}"
-            )
-        names = {
-            "dataset": "dataset version",
-            "samples": "number of samples",
-            "recipe": "recipe fingerprint",
-            "seed": "seed",
-            "shuffle": "shuffle",
-        }
-        differences = [
-            f"{words} is {mine[name]}, in the state {state[name]}"
-            for name, words in names.items()
-            if mine[name] != state[name]
-        ]
-        if not differences:
-            return
-        message = f"load state into loader of `{self._data.url}`: {'; '.join(differences)}"
-        if strict:
-            raise StaleError(
-                message, hint="make the loader as it was, or take the place over with `strict=False`"
-            )
-        _log.warning("%s", message)
 
     # Looking.
 
@@ -349,7 +354,7 @@ class Loader:
             "via": None,
             "cache": None,
         }
-        native = _native.Loader(self._data.native, self._recipe.to_json(), **settings)
+        native = _native.Loader(self._data.native, self._recipe.to_json(), settings)
         output = output_named(self._output_name, pin_memory=self._pin_memory)
         try:
             native.seek_batch(epoch, batch)
@@ -412,7 +417,7 @@ class Loader:
         s = self._settings
         batch = "single samples" if self._single else f"batches of {s['batch_size']}"
         return (
-            f"<forebay.Loader {self._data.url}: {batch}, shuffle {_shuffle_text(s)}, seed {s['seed']}, "
+            f"<forebay.Loader {self._data.url}: {batch}, shuffle {order_text(s, self._data)}, seed {s['seed']}, "
             f"rank {s['rank']} of {s['world_size']}>"
         )
 
@@ -458,92 +463,16 @@ def show(
         return loader.show(epoch, batch)
 
 
-def _settings(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
-    """What the native loader is told."""
-    rank, world_size = _ranks.discover(config["rank"], config["world_size"])
-    shuffle = config["shuffle"]
-    if shuffle is True:
-        shuffle = "full" if data.native.is_object_per_sample() else "block"
-    seed = config["seed"]
-    if seed is None:
-        generator = config["generator"]
-        seed = 0 if generator is None else int(generator.initial_seed()) % 2**64
-    window = None
-    if not config["in_order"]:
-        window = _ARRIVAL_WINDOW if config["window"] is None else config["window"]
-    elif config["window"]:
-        raise InvalidConfigError(
-            f"make loader: window is {config['window']}, but order is by plan", hint="add `in_order=False`"
-        )
-    prefetch, factor = config["prefetch_batches"], config["prefetch_factor"]
-    threads = config["num_workers"]
-    return {
-        "batch_size": 1 if config["batch_size"] is None else config["batch_size"],
-        "rank": rank,
-        "world_size": world_size,
-        "last_batch": _last_batch(config),
-        "shuffle": shuffle or "none",
-        "block_bytes": config["block_bytes"],
-        "group_blocks": config["group_blocks"],
-        "sharding": config["sharding"],
-        "parts": config["parts"],
-        "size_classes": config["size_classes"],
-        "size_field": config["size_field"],
-        "seed": seed,
-        "threads": None if threads is None else max(threads, 1),
-        "prefetch_batches": factor if prefetch is None else prefetch,
-        "memory_bytes": config["memory"],
-        "window": window,
-        "on_error": config["on_error"],
-        "max_errors": config["max_errors"],
-        "timeout": config["timeout"],
-        "inflight": config["inflight"],
-        "request_bytes": config["request_bytes"],
-        "cache": config["cache"],
-        "via": config["via"],
-        "command": [sys.executable, "-m", "forebay"],
-        "slow_start": config["slow_start"],
-        "hedge": config["hedge"],
-        "request_tries": config["request_tries"],
-        "request_timeout": config["request_timeout"],
-        "request_deadline": config["request_deadline"],
-        "local_ranks": _ranks.on_this_host(world_size),
-        "epochs": config["epochs"],
-        "thread_init": config["worker_init_fn"],
-    }
-
-
-def _last_batch(config: dict[str, Any]) -> str:
-    named, drop = config["last_batch"], config["drop_last"]
-    if named is None:
-        return "drop" if drop else "partial"
-    if drop is not None and drop != (named == "drop"):
-        raise InvalidConfigError(
-            f"make loader: drop_last={drop} and last_batch={named!r} contradict each other"
-        )
-    return str(named)
-
-
-def _shuffle_text(settings: dict[str, Any]) -> str:
-    """Order in one word, with what changes it."""
-    text = str(settings["shuffle"])
-    names = ["block_bytes", "group_blocks"] if text == "block" else []
-    if settings["sharding"] not in (None, "dynamic"):
-        names += ["sharding", "parts", "batch_size"]
-    if settings["size_classes"] is not None:
-        names += ["size_classes", "size_field", "batch_size", "world_size"]
-    told = {name: settings[name] for name in names if settings[name] is not None}
-    return ":".join([text, *(f"{name}={value}" for name, value in told.items())])
-
-
-def _rebuild(data: Dataset, recipe: Recipe, how: tuple[Any, ...], cursor: str) -> Loader:
+def _rebuild(data: Dataset, recipe: Recipe, how: tuple[Any, ...], cursor: str | None) -> Loader:
     loader = Loader.__new__(Loader)
     loader._data, loader._recipe = data, recipe
     loader._settings, loader._single, loader._output_name, loader._pin_memory = how
     loader._output = None
+    loader._followers = weakref.WeakSet()
     loader._start(used=False)
-    loader._native.seek(cursor)
-    loader._native_cursor, loader._resumed = cursor, True
+    if cursor is not None:
+        loader._native.seek(cursor)
+        loader._native_cursor, loader._resumed = cursor, True
     _live.add(loader)
     return loader
 

@@ -1,0 +1,100 @@
+"""From checked arguments to what the native loader is told, and the order in words."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from forebay import _ranks
+from forebay.dataset import Dataset
+from forebay.errors import InvalidConfigError
+
+__all__ = ["order_text", "settings_of"]
+
+_ARRIVAL_WINDOW = 1024
+"""Places by which a sample may be late when the order is by arrival and no window is given."""
+
+
+def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
+    """What the native loader is told."""
+    rank, world_size = _ranks.discover(config["rank"], config["world_size"])
+    shuffle = config["shuffle"]
+    if shuffle is True:
+        shuffle = "full" if data.native.is_read_one_by_one() else "block"
+    seed = config["seed"]
+    if seed is None:
+        generator = config["generator"]
+        seed = 0 if generator is None else int(generator.initial_seed()) % 2**64
+    window = None
+    if not config["in_order"]:
+        window = _ARRIVAL_WINDOW if config["window"] is None else config["window"]
+    elif config["window"]:
+        raise InvalidConfigError(
+            f"make loader: window is {config['window']}, but order is by plan", hint="add `in_order=False`"
+        )
+    prefetch, factor = config["prefetch_batches"], config["prefetch_factor"]
+    threads = config["num_workers"]
+    return {
+        "batch_size": 1 if config["batch_size"] is None else config["batch_size"],
+        "rank": rank,
+        "world_size": world_size,
+        "last_batch": _last_batch(config),
+        "turn": (0, 1),
+        "shuffle": shuffle or "none",
+        "epoch_samples": config["epoch_samples"],
+        "block_bytes": config["block_bytes"],
+        "group_blocks": config["group_blocks"],
+        "sharding": config["sharding"],
+        "parts": config["parts"],
+        "size_classes": config["size_classes"],
+        "size_field": config["size_field"],
+        "seed": seed,
+        "threads": None if threads is None else max(threads, 1),
+        "prefetch_batches": factor if prefetch is None else prefetch,
+        "memory_bytes": config["memory"],
+        "window": window,
+        "on_error": config["on_error"],
+        "max_errors": config["max_errors"],
+        "timeout": config["timeout"],
+        "inflight": config["inflight"],
+        "request_bytes": config["request_bytes"],
+        "cache": config["cache"],
+        "via": config["via"],
+        "command": [sys.executable, "-m", "forebay"],
+        "slow_start": config["slow_start"],
+        "hedge": config["hedge"],
+        "request_tries": config["request_tries"],
+        "request_timeout": config["request_timeout"],
+        "request_deadline": config["request_deadline"],
+        "local_ranks": _ranks.on_this_host(world_size),
+        "epochs": config["epochs"],
+        "thread_init": config["worker_init_fn"],
+    }
+
+
+def _last_batch(config: dict[str, Any]) -> str:
+    named, drop = config["last_batch"], config["drop_last"]
+    if named is None:
+        return "drop" if drop else "partial"
+    if drop is not None and drop != (named == "drop"):
+        raise InvalidConfigError(
+            f"make loader: drop_last={drop} and last_batch={named!r} contradict each other"
+        )
+    return str(named)
+
+
+def order_text(settings: dict[str, Any], data: Dataset) -> str:
+    """Order in one word, with what changes it."""
+    text = str(settings["shuffle"])
+    mixed = data.native.mix()
+    if mixed is not None:
+        # How a mix is shuffled makes no difference to it; its weights do, and they are not part of the version.
+        text = "mix:" + ",".join(f"{samples}*{weight:.12g}" for samples, weight in mixed)
+    names = ["block_bytes", "group_blocks"] if text == "block" else []
+    names += ["epoch_samples"]
+    if settings["sharding"] not in (None, "dynamic"):
+        names += ["sharding", "parts", "batch_size"]
+    if settings["size_classes"] is not None:
+        names += ["size_classes", "size_field", "batch_size", "world_size"]
+    told = {name: settings[name] for name in names if settings[name] is not None}
+    return ":".join([text, *(f"{name}={value}" for name, value in told.items())])

@@ -1,0 +1,165 @@
+"""Mixes of datasets by weight and resampling with replacement, through Python."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import forebay as fb
+import made
+import numpy as np
+import pytest
+
+RECIPE = [fb.raw("bin"), fb.label("cls")]
+
+
+def parts() -> list[fb.Dataset]:
+    return [
+        fb.synthetic(4000, bytes=16, seed=1),
+        fb.synthetic(300, bytes=16, seed=2),
+        fb.synthetic(900, bytes=16, seed=3),
+    ]
+
+
+def mixed(weights: tuple[float, float, float] = (5, 3, 2)) -> fb.Dataset:
+    return fb.mix(list(zip(parts(), weights, strict=True)))
+
+
+def loader(data: Any, **arguments: Any) -> fb.Loader:
+    return fb.Loader(data, RECIPE, **{"batch_size": 50, "shuffle": True, "seed": 7, **arguments})
+
+
+def test_p029_proportions_of_a_mix_are_within_two_percent_over_10_000_samples() -> None:
+    data = mixed()
+    assert (len(data), data.kind) == (5200, "mix")
+    with loader(data, epoch_samples=10_000) as batches:
+        assert len(batches) == 200
+        ids = made.ids(batches)
+        again = made.ids(batches)
+    assert len(ids) == len(again) == 10_000
+    for epoch in (ids, again):
+        shares = np.histogram(epoch, [0, 4000, 4300, 5200])[0] / 10_000
+        assert np.abs(shares - [0.5, 0.3, 0.2]).max() <= 0.02, shares
+    # A part smaller than its share comes again and again, each of its samples as often as any other.
+    counts = np.bincount([i for i in ids if 4000 <= i < 4300], minlength=4300)[4000:]
+    assert counts.max() - counts.min() <= 2, (counts.min(), counts.max())
+    assert ids != again
+    with loader(mixed(), epoch_samples=10_000) as batches:
+        assert made.ids(batches) == ids, "the same seed gives the same mix"
+    with loader(mixed(), epoch_samples=10_000, seed=8) as batches:
+        assert made.ids(batches) != ids
+
+
+def test_p029_samples_of_a_mix_are_those_of_its_datasets() -> None:
+    data, of = mixed(), parts()
+    with loader(data, epoch_samples=500) as batches:
+        for batch in batches:
+            for row, sample in enumerate(batch.ids.tolist()):
+                start, part = max(
+                    (s, p) for s, p in zip((0, 4000, 4300), range(3), strict=True) if s <= sample
+                )
+                assert bytes(batch["bin"][row]) == of[part][sample - start]["bin"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_p029_the_state_of_a_mix_resumes_on_any_number_of_ranks(ranks: int) -> None:
+    with loader(mixed(), epoch_samples=2000) as whole:
+        wanted = made.ids(whole)
+    taken, states = [], []
+    for rank in range(4):
+        with loader(mixed(), epoch_samples=2000, rank=rank, world_size=4) as batches:
+            steps = iter(batches)
+            taken += [int(i) for _ in range(3) for i in next(steps).ids]
+            states.append(batches.state_dict())
+    assert all(state == states[0] for state in states)
+    rest = []
+    for rank in range(ranks):
+        with loader(mixed(), epoch_samples=2000, rank=rank, world_size=ranks) as batches:
+            batches.load_state_dict(states[0])
+            rest += made.ids(batches)
+    assert sorted(taken + rest) == sorted(wanted)
+
+
+def test_p029_resampling_draws_all_shards_alike_in_epochs_of_exactly_n(shards: str) -> None:
+    data = fb.open(shards)
+    with loader(data, shuffle="resample", epoch_samples=20_000, batch_size=500, last_batch="drop") as batches:
+        assert len(batches) == 40
+        ids = made.ids(batches)
+        after = made.ids(batches)
+    assert len(ids) == 20_000
+    assert ids != after
+    # 64 shares of the dataset: with 63 degrees of freedom, 103.4 is passed by one honest generator in a thousand,
+    # and 33.8 from below, which an order without replacement would fall under.
+    edges = np.linspace(0, len(data), 65)
+    counts = np.histogram(ids, edges)[0]
+    expected = 20_000 * np.diff(np.ceil(edges)) / len(data)
+    chi = float(((counts - expected) ** 2 / expected).sum())
+    assert 33.8 < chi < 103.4, chi
+    with loader(data, shuffle="resample", epoch_samples=20_000, batch_size=500) as batches:
+        steps = iter(batches)
+        for _ in range(11):
+            next(steps)
+        state = batches.state_dict()
+    with loader(data, shuffle="resample", epoch_samples=20_000, batch_size=250) as batches:
+        batches.load_state_dict(state)
+        assert made.ids(batches) == ids[11 * 500 :]
+
+
+def test_weights_enter_the_state(tmp_path: Path) -> None:
+    with loader(mixed()) as batches:
+        state = batches.state_dict()
+    assert len(str(state)) < 4096
+    with loader(mixed((5, 3, 1))) as batches, pytest.raises(fb.StaleError, match="shuffle is mix:"):
+        batches.load_state_dict(state)
+    with (
+        loader(mixed(), epoch_samples=100) as batches,
+        pytest.raises(fb.StaleError, match="epoch_samples=100"),
+    ):
+        batches.load_state_dict(state)
+
+
+def test_a_mix_is_made_of_whatever_open_takes(shards: str, tmp_path: Path) -> None:
+    tree = made.write_tree(tmp_path / "tree")
+    data = fb.mix({shards: 1, str(tree): 1})
+    assert data.fields == ("npy", "cls", "jpg") or set(data.fields) == {"npy", "cls", "jpg"}
+    copy = pickle.loads(pickle.dumps(data))
+    assert copy.version == data.version
+    with (
+        fb.Loader(data, [fb.label("cls")], batch_size=8, shuffle=True, epoch_samples=80) as one,
+        fb.Loader(copy, [fb.label("cls")], batch_size=8, shuffle=True, epoch_samples=80) as other,
+    ):
+        assert made.ids(one) == made.ids(other)
+    nested = fb.mix([(data, 1), (fb.open(tree), 3)])
+    assert len(nested) == len(data) + 12
+    shown = fb.show(data, [fb.label("cls")], batch=3, batch_size=8, shuffle=True, epoch_samples=80)
+    assert shown.size == 8
+
+
+def test_what_cannot_be_mixed_is_refused_with_a_hint(shards: str) -> None:
+    data = fb.open(shards)
+    for weights in ((0, 1), (-1, 1), (float("nan"), 1), (float("inf"), 1)):
+        with pytest.raises(fb.InvalidConfigError, match="weight of number 0") as caught:
+            fb.mix(list(zip([data, data], weights, strict=True)))
+        assert "above 0" in str(caught.value.hint)
+    with pytest.raises(fb.InvalidConfigError, match="0 were given"):
+        fb.mix({})
+    for pair in ([data], [(data, "much")], [data, 3]):
+        with pytest.raises(fb.InvalidConfigError, match="is not a dataset with a weight") as caught:
+            fb.mix(pair)  # type: ignore[arg-type]
+        assert "fb.mix(" in str(caught.value.hint)
+    with pytest.raises(fb.NotFoundError):
+        fb.mix({"/no/such/thing.tar": 1})
+    both = fb.mix([(data, 1), (data, 2)])
+    refused = [
+        (both, {}, "a mix has no stored order; set shuffle to `full`"),
+        (both, {"shuffle": "resample"}, "a mix draws without replacement"),
+        (both, {"shuffle": True, "sharding": "data", "parts": 2}, "a mix has no parts"),
+        (data, {"shuffle": True, "epoch_samples": 5}, "use a mix, or shuffle `resample`"),
+        (data, {"shuffle": "resample", "sharding": "file", "parts": 2}, "set shuffle to `full`"),
+    ]
+    for what, arguments, why in refused:
+        with pytest.raises(fb.InvalidConfigError, match=why):
+            fb.Loader(what, [fb.label("cls")], batch_size=4, **arguments)
+    with pytest.raises(fb.InvalidConfigError, match="epoch_samples is 0"):
+        fb.Loader(data, [fb.label("cls")], shuffle="resample", epoch_samples=0)
