@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import forebay as fb
+import made
 import numpy as np
 import pytest
 
@@ -176,15 +177,21 @@ def test_iterations_with_one_seed_are_still_different_epochs(shards: str) -> Non
         assert epochs == [{0}, {1}, {2}]
 
 
-def test_processes_are_warned_of_once(shards: str, capfd: pytest.CaptureFixture[str]) -> None:
-    warnings.simplefilter("always")
-    with loader(shards) as one:
-        batches = DataLoader(fb.torch.dataset(one), batch_size=None, num_workers=2)
-        for _ in range(2):
-            next(iter(batches))
-    said = capfd.readouterr().err
-    assert said.count("RuntimeWarning: 2 DataLoader processes make the batches") == 1
-    assert "num_workers=0 is faster" in said
+@pytest.mark.timeout(200)
+def test_processes_are_warned_of_once(shards: str) -> None:
+    done = made.run_python(
+        f"""
+        import forebay as fb
+        from torch.utils.data import DataLoader
+
+        with fb.Loader({shards!r}, [fb.label("cls")], batch_size=64, output="torch") as loader:
+            batches = DataLoader(fb.torch.dataset(loader), batch_size=None, num_workers=2)
+            print([next(iter(batches)).epoch for _ in range(2)])
+        """
+    )
+    assert done.stdout.strip() == "[0, 1]", done.stderr
+    assert done.stderr.count("RuntimeWarning: 2 DataLoader processes make the batches") == 1, done.stderr
+    assert "num_workers=0 is faster" in done.stderr
 
 
 def test_numpy_and_single_samples_come_out_of_processes(shards: str) -> None:

@@ -61,3 +61,12 @@ def test_the_package_is_strictly_typed_and_the_stubs_are_true(tmp_path: Path) ->
     stubtest = [sys.executable, "-W", "ignore", "-m", "mypy.stubtest", "--mypy-config-file", config]
     stubs = subprocess.run([*stubtest, "forebay._native"], capture_output=True, text=True, cwd=tmp_path)
     assert stubs.returncode == 0, stubs.stdout
+
+
+def test_the_wheel_is_one_for_all_pythons_and_says_that_it_is_typed() -> None:
+    from importlib.metadata import distribution
+
+    package = distribution("forebay")
+    assert "Tag: cp311-abi3-" in (package.read_text("WHEEL") or "")
+    names = {str(path) for path in package.files or ()}
+    assert {"forebay/py.typed", "forebay/_native.pyi", "forebay/_native.abi3.so"} <= names

@@ -26,8 +26,9 @@ def mixed(weights: tuple[float, float, float] = (5, 3, 2)) -> fb.Dataset:
     return fb.mix(list(zip(parts(), weights, strict=True)))
 
 
-def loader(data: Any, **arguments: Any) -> fb.Loader:
-    return fb.Loader(data, RECIPE, **{"batch_size": 50, "shuffle": True, "seed": 7, **arguments})
+def loader(data: fb.Dataset, **arguments: Any) -> fb.Loader:
+    recipe = RECIPE if "bin" in data.fields else [fb.label("cls")]
+    return fb.Loader(data, recipe, **{"batch_size": 50, "shuffle": True, "seed": 7, **arguments})
 
 
 def test_p029_proportions_of_a_mix_are_within_two_percent_over_10_000_samples() -> None:
@@ -120,20 +121,27 @@ def test_weights_enter_the_state(tmp_path: Path) -> None:
 
 
 def test_a_mix_is_made_of_whatever_open_takes(shards: str, tmp_path: Path) -> None:
-    tree = made.write_tree(tmp_path / "tree")
-    data = fb.mix({shards: 1, str(tree): 1})
-    assert data.fields == ("npy", "cls", "jpg") or set(data.fields) == {"npy", "cls", "jpg"}
+    samples = [{"jpg": b"x", "cls": b"1"} for _ in range(12)]
+    other = made.write_shards(tmp_path / "other", samples, 2)
+    data = fb.mix({shards: 1, other: 1})
+    assert {"npy", "cls", "jpg"} <= set(data.fields)
     copy = pickle.loads(pickle.dumps(data))
     assert copy.version == data.version
     with (
         fb.Loader(data, [fb.label("cls")], batch_size=8, shuffle=True, epoch_samples=80) as one,
-        fb.Loader(copy, [fb.label("cls")], batch_size=8, shuffle=True, epoch_samples=80) as other,
+        fb.Loader(copy, [fb.label("cls")], batch_size=8, shuffle=True, epoch_samples=80) as two,
     ):
-        assert made.ids(one) == made.ids(other)
-    nested = fb.mix([(data, 1), (fb.open(tree), 3)])
+        assert made.ids(one) == made.ids(two)
+    nested = fb.mix([(data, 1), (fb.open(other), 3)])
     assert len(nested) == len(data) + 12
     shown = fb.show(data, [fb.label("cls")], batch=3, batch_size=8, shuffle=True, epoch_samples=80)
     assert shown.size == 8
+    # Labels of a folder are numbers of the manifest, those of these shards are bytes.
+    tree = made.write_tree(tmp_path / "tree")
+    with pytest.raises(
+        fb.InvalidConfigError, match=r"`cls`.* a payload for some samples and an integer for others"
+    ):
+        fb.mix([(data, 1), (tree, 1)])
 
 
 def test_what_cannot_be_mixed_is_refused_with_a_hint(shards: str) -> None:

@@ -94,27 +94,27 @@ fn index_refuses_a_name_that_could_not_be_opened() {
 fn p029_info_says_what_a_mix_holds_and_in_which_shares() {
     let harness = Harness::new();
     Made::default().shards(&harness.path("shards"), 3);
-    Made::default().tree(&harness.path("tree"));
+    Made::default().shards(&harness.path("more"), 2);
     harness.write(
         "mix.toml",
-        "[[data.mix]]\nurl = 'shards'\nweight = 3\n[[data.mix]]\nurl = 'tree'\nweight = 1\n",
+        "[[data.mix]]\nurl = 'shards'\nweight = 3\n[[data.mix]]\nurl = 'more'\nweight = 1\n",
     );
     let said = harness.ok(&["info", "--pipeline", "mix.toml"]);
     said.has(&[
-        "dataset      mix(shards, tree)\n",
+        "dataset      mix(shards, more)\n",
         "samples      48\n",
         "75.0 %  24 samples  shards\n",
-        "25.0 %  24 samples  tree\n",
+        "25.0 %  24 samples  more\n",
     ]);
     let object = harness.json(&["info", "--pipeline", "mix.toml"]);
     assert_eq!(object["mix"][0], json!({ "url": "shards", "samples": 24, "weight": 3.0, "share": 0.75 }));
     assert_eq!(harness.json(&["info", "shards"])["mix"], json!([]));
     harness.write(
         "mix.toml",
-        "[[data.mix]]\nurl = 'shards'\nweight = 3\n[[data.mix]]\nurl = 'tree'\nweight = 1\n[loader]\nshuffle = true",
+        "[[data.mix]]\nurl = 'shards'\nweight = 3\n[[data.mix]]\nurl = 'more'\nweight = 1\n[loader]\nshuffle = true",
     );
     let shown = harness.json(&["config", "show", "--pipeline", "mix.toml"]);
-    assert_eq!(shown["data"]["mix"][1]["data"]["url"], json!(["tree"]));
+    assert_eq!(shown["data"]["mix"][1]["data"]["url"], json!(["more"]));
     harness
         .ok(&["config", "show", "--pipeline", "mix.toml"])
         .has(&["[[data.mix]]\nweight = 3\nurl = [\"shards\"]\n"]);

@@ -173,7 +173,7 @@ fn a_bad_sample_is_named_with_its_shard() {
 
 /// All batches of an epoch of a pipeline, by sample id.
 fn epoch(harness: &Harness, pipeline: &str, batches: u64) -> Vec<u64> {
-    harness.write("p.toml", &format!("{pipeline}\n{RECIPE}"));
+    harness.write("p.toml", format!("{pipeline}\n{RECIPE}"));
     let mut ids = Vec::new();
     for batch in 0..batches {
         let object = harness.json(&["show", "--pipeline", "p.toml", "--batch", &batch.to_string()]);
@@ -186,8 +186,8 @@ fn epoch(harness: &Harness, pipeline: &str, batches: u64) -> Vec<u64> {
 #[test]
 fn p029_a_batch_of_a_mix_and_of_resampling_can_be_made_again() {
     let harness = harness();
-    Made::default().tree(&harness.path("tree"));
-    let mix = "[[data.mix]]\nurl = 'shards'\nweight = 3\n[[data.mix]]\nurl = 'tree'\nweight = 1\n
+    Made::default().shards(&harness.path("more"), 2);
+    let mix = "[[data.mix]]\nurl = 'shards'\nweight = 3\n[[data.mix]]\nurl = 'more'\nweight = 1\n
         [loader]\nshuffle = true\nbatch_size = 40\nepoch_samples = 80";
     let ids = epoch(&harness, mix, 2);
     assert_eq!(ids.len(), 80);

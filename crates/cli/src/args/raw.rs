@@ -7,7 +7,8 @@ use std::path::PathBuf;
 /// `forebay info`.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
-    /// The dataset, as for every command; may be left out when the pipeline names it.
+    /// A folder, shards (`train-{000..146}.tar`, `shards/*.tar`), a manifest `x.fbm`, any of them behind `s3://`,
+    /// `https://` or `ais://`, a table `cassandra://host/keyspace/table`, or `synthetic://`.
     #[arg(value_name = "SPEC", required_unless_present = "pipeline")]
     pub(crate) spec: Vec<String>,
     /// A pipeline file whose `[data]` is meant, which may be a mix of several datasets.

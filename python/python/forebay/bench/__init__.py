@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from ._cache import CacheBench
+from ._files import FilesBench
 from ._harness import Bench, SubjectError
 from ._images import ImagesBench
 from ._raw import RawBench
@@ -23,6 +24,7 @@ from .wan import WanBench
 BENCHES: dict[str, type[Bench]] = {
     "images": ImagesBench,
     "raw": RawBench,
+    "files": FilesBench,
     "wan": WanBench,
     "cache": CacheBench,
     "service": ServiceBench,
@@ -32,6 +34,7 @@ BENCHES: dict[str, type[Bench]] = {
 _EXAMPLES = """examples:
   forebay bench images                 decode + augment against DataLoader and WebDataset, as a table
   forebay bench raw --json             reading without decoding, as one JSON object
+  forebay bench files                  files and shards on this disk, with a cold page cache
   forebay bench wan --only objects     115 KB objects over an emulated line of 1 Gb/s and 100 ms
   forebay bench cache                  hits from memory and disk beside memcpy and direct reads
   forebay bench service                batches from a worker and a shared process, beside tf.data service
