@@ -46,6 +46,8 @@ fn any_range() -> impl Strategy<Value = ByteRange> {
         (edge(), edge()).prop_map(|(start, end)| ByteRange::Bounded { start, end }),
         edge().prop_map(ByteRange::From),
         edge().prop_map(ByteRange::Last),
+        edge().prop_map(ByteRange::Whole),
+        Just(ByteRange::Whole(SIZE)),
         Just(ByteRange::Full),
     ]
 }
@@ -54,7 +56,9 @@ proptest! {
     #[test]
     fn p016_ranges_equal_local_slices_and_out_of_bounds_is_an_error(range in any_range()) {
         let (start, end) = match range {
-            ByteRange::Full => (0, SIZE),
+            ByteRange::Full | ByteRange::Whole(SIZE) => (0, SIZE),
+            // An object of another size is another object.
+            ByteRange::Whole(_) => (0, SIZE + 1),
             ByteRange::Bounded { start, end } => (start, end),
             ByteRange::From(start) => (start, SIZE),
             ByteRange::Last(length) => (SIZE.wrapping_sub(length), SIZE),
@@ -63,7 +67,11 @@ proptest! {
         for store in &BENCH.stores {
             match (BENCH.runtime.block_on(store.read(KEY, range)), slice) {
                 (Ok(found), Some(slice)) => prop_assert!(found == slice, "{store:?}"),
-                (Err(error), None) => prop_assert_eq!(error.kind(), ErrorKind::InvalidConfig),
+                (Err(error), None) => {
+                    let stale = matches!(range, ByteRange::Whole(_));
+                    let kind = if stale { ErrorKind::Stale } else { ErrorKind::InvalidConfig };
+                    prop_assert_eq!(error.kind(), kind);
+                }
                 (found, _) => prop_assert!(false, "{store:?} gave {:?}", found.map(|bytes| bytes.len())),
             }
         }

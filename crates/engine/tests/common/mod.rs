@@ -8,7 +8,7 @@ use forebay_core::recipe::Recipe;
 use forebay_engine::source::{Dataset, SyntheticPayload, SyntheticSpec, synthetic};
 use forebay_engine::{Batch, Loader, LoaderConfig, Next};
 use forebay_ops::Column;
-use forebay_store::Store;
+use forebay_store::{MemoryStore, Store};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,4 +122,13 @@ pub(crate) fn assert_each_once(mut ids: Vec<u64>, samples: u64) {
     ids.sort_unstable();
     assert_eq!(ids.len() as u64, samples);
     assert!(ids.iter().copied().eq(0..samples), "every sample exactly once");
+}
+
+/// One object of `bytes` bytes per sample; the first byte tells the sample.
+pub(crate) fn objects(samples: u64, bytes: u64) -> (Manifest, MemoryStore) {
+    let store = MemoryStore::new();
+    for sample in 0..samples {
+        store.insert(object_key(sample), vec![sample as u8; bytes as usize]).unwrap();
+    }
+    (manifest_of_objects(samples, bytes), store)
 }

@@ -1,8 +1,6 @@
 //! A store far away, without a clock: requests wait until the test lets them go, or are answered as it says.
 
-use super::common::{manifest_of_objects, object_key};
 use bytes::Bytes;
-use forebay_core::manifest::Manifest;
 use forebay_core::{Error, Result};
 use forebay_store::{ByteRange, MemoryStore, ObjectMeta, ObjectRead, Store};
 use futures::future::BoxFuture;
@@ -178,13 +176,4 @@ impl Store for Far {
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {
         self.inner.write(key, bytes)
     }
-}
-
-/// One object of `bytes` bytes per sample; the first byte tells the sample.
-pub(crate) fn objects(samples: u64, bytes: u64) -> (Manifest, MemoryStore) {
-    let store = MemoryStore::new();
-    for sample in 0..samples {
-        store.insert(&object_key(sample), vec![sample as u8; bytes as usize]).unwrap();
-    }
-    (manifest_of_objects(samples, bytes), store)
 }
