@@ -105,6 +105,9 @@ impl Ring {
     /// Reads spans that are not empty, each with an answer of its own, in order; [`OpenFile::open_direct`] must have
     /// been called for each.
     pub(super) async fn read(&self, spans: Vec<FileSpan>) -> Answers {
+        if spans.is_empty() {
+            return Answers::new();
+        }
         let (count, (answer, answers)) = (spans.len(), oneshot::channel());
         let sent = self.requests.as_ref().is_some_and(|to| to.send(Asked { spans, answer }).is_ok());
         if sent {
