@@ -33,7 +33,7 @@ SECTIONS: dict[str, list[Any]] = {
         fb.Recipe,
         fb.Normalization,
     ],
-    "Loading": [fb.Loader, fb.Batch, fb.Stats, fb.BadSample, fb.show],
+    "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Stats, fb.BadSample, fb.show],
 }
 
 
@@ -55,9 +55,9 @@ def describe(thing: Any) -> list[str]:
     for member, value in vars(thing).items():
         if member.startswith("_") or "Not a public interface" in (inspect.getdoc(value) or ""):
             continue
-        if isinstance(value, property):
+        if isinstance(value, property) or inspect.isgetsetdescriptor(value):
             parts.append(f"- `.{member}`: {one_line(inspect.getdoc(value))}")
-        elif inspect.isfunction(value) and value.__doc__:
+        elif (inspect.isfunction(value) or inspect.ismethoddescriptor(value)) and value.__doc__:
             parts.append(f"- `.{member}{short(value)}`: {one_line(value.__doc__)}")
     return [*parts, ""]
 

@@ -1,11 +1,12 @@
 //! A batch of the engine as Python objects: memory to look at, texts, payloads. The Python side makes arrays of it.
 
 use crate::buffer::Memory;
+use crate::payloads::Payloads;
 use forebay_core::tensor::TensorSpec;
 use forebay_engine::Batch;
 use forebay_ops::{Buffer, Column};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 
 /// `(epoch, step, rows, ids, padding, columns)`. A column is `(name, kind, value)`, where a tensor's value is
 /// `(memory, dtype, shape)`, batch axis included.
@@ -27,11 +28,7 @@ pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyTu
                 }
                 ("tensors", list.into_any())
             }
-            // A payload is copied into a `bytes`, which every Python library takes, and which holds on to nothing
-            // else: small payloads share the memory of the request that brought them.
-            Column::Bytes(values) => {
-                ("bytes", PyList::new(py, values.iter().map(|value| PyBytes::new(py, value)))?.into_any())
-            }
+            Column::Bytes(values) => ("bytes", Bound::new(py, Payloads::new(values))?.into_any()),
             Column::Text(values) => ("text", PyList::new(py, values)?.into_any()),
             Column::Json(values) => ("json", PyList::new(py, values)?.into_any()),
         };

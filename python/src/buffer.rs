@@ -1,10 +1,11 @@
-//! Memory that NumPy arrays look at: a batch's buffer, offered through the buffer protocol without a copy.
+//! Memory that NumPy arrays and views of payloads look at, offered through the buffer protocol without a copy.
 //!
-//! The only unsafe code of the Python front. A [`Memory`] goes back to the loader's pool when the last array that
-//! looks at it is gone, whether the loader still lives or not.
+//! The only unsafe code of the Python front. A batch's buffer goes back to the loader's pool when the last array that
+//! looks at it is gone, a payload to where it came from when the last view is, whether the loader still lives or not.
 #![expect(unsafe_code, reason = "the buffer protocol hands out raw pointers")]
 
 use crate::runtime::Owned;
+use bytes::Bytes;
 use forebay_ops::Buffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -12,18 +13,31 @@ use pyo3::prelude::*;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 
-/// One block of writable memory, aligned to 4096 bytes.
+/// One block of memory: of a batch, writable and aligned to 4096 bytes, or a payload, which others may be reading too.
 #[pyclass(frozen, module = "forebay._native")]
 pub(crate) struct Memory {
-    _buffer: Owned<Buffer>,
+    _held: Owned<Held>,
     start: usize,
     bytes: usize,
+    writable: bool,
+}
+
+/// Who owns the memory.
+enum Held {
+    Buffer(#[expect(dead_code, reason = "held until it is dropped")] Buffer),
+    Payload(#[expect(dead_code, reason = "held until it is dropped")] Bytes),
 }
 
 impl Memory {
     pub(crate) fn new(buffer: Buffer) -> Self {
         let (start, bytes) = (buffer.as_ptr() as usize, buffer.len());
-        Self { _buffer: Owned::new(buffer), start, bytes }
+        Self { _held: Owned::new(Held::Buffer(buffer)), start, bytes, writable: true }
+    }
+
+    /// A payload where it lies.
+    pub(crate) fn of_payload(payload: Bytes) -> Self {
+        let (start, bytes) = (payload.as_ptr() as usize, payload.len());
+        Self { _held: Owned::new(Held::Payload(payload)), start, bytes, writable: false }
     }
 
     /// Memory with a copy of `bytes`.
@@ -52,7 +66,7 @@ impl Memory {
         format!("<forebay memory of {} bytes>", self.bytes)
     }
 
-    /// Offers the memory, writable, as bytes.
+    /// Offers the memory as bytes.
     ///
     /// # Safety
     /// Called by the interpreter, with a view to be filled.
@@ -63,14 +77,14 @@ impl Memory {
         let memory = slf.get();
         // SAFETY: the interpreter gives a valid view. The memory stays where it is for as long as `slf` lives, and
         // the view keeps a reference to `slf`. In a forked child it is a private copy that is never freed. Rust makes
-        // no reference into it after the batch was handed over, so Python may write.
+        // no reference into a batch after it was handed over, so Python may write; payloads are offered read-only.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(
                 view,
                 slf.as_ptr(),
                 memory.start as *mut std::ffi::c_void,
                 memory.bytes as ffi::Py_ssize_t,
-                0,
+                c_int::from(!memory.writable),
                 flags,
             )
         };

@@ -2,8 +2,8 @@
 //!
 //! A binding here converts, lets go of the interpreter, calls the engine, converts back. Decisions live in the
 //! crates below; words, defaults and checks of arguments live in the Python package above. One file per thing exposed:
-//! [`dataset`], [`loader`] with its [`settings`], [`recipe`], [`buffer`] (memory that arrays look at), [`error`]; [`runtime`] is the only
-//! place that waits.
+//! [`dataset`], [`loader`] with its [`settings`], [`recipe`], [`buffer`] (memory that arrays look at), [`payloads`],
+//! [`error`]; [`runtime`] is the only place that waits.
 #![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
 mod batch;
@@ -12,11 +12,17 @@ mod cli;
 mod dataset;
 mod error;
 mod loader;
+mod payloads;
 mod recipe;
 mod runtime;
 mod settings;
 
+use forebay_store::large::LargeBlocks;
 use pyo3::prelude::*;
+
+/// Of what this module allocates; Python's own objects and other libraries are not touched.
+#[global_allocator]
+static ALLOCATOR: LargeBlocks = LargeBlocks::new();
 
 /// The native parts of Forebay. Use `forebay` instead.
 #[pymodule(gil_used = false)]
@@ -29,6 +35,8 @@ mod _native {
     use crate::dataset::{Dataset, mix, open, synthetic};
     #[pymodule_export]
     use crate::loader::{Loader, available_threads, merge_cursors, parse_bytes, start_of};
+    #[pymodule_export]
+    use crate::payloads::Payloads;
     #[pymodule_export]
     use crate::recipe::{read_recipe, recipe_to_toml};
 

@@ -77,6 +77,11 @@ impl<T> Owned<T> {
     pub(crate) fn get(&self) -> Option<&T> {
         (self.process == std::process::id()).then_some(&*self.value)
     }
+
+    /// The value in any process, of which a forked child may only read the memory: no lock, no thread.
+    pub(crate) fn memory(&self) -> &T {
+        &self.value
+    }
 }
 
 impl<T> Drop for Owned<T> {

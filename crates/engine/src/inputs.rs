@@ -94,6 +94,12 @@ impl Inputs {
 
     /// Bytes that must be fetched for a sample.
     pub(crate) fn payload_bytes(&self, sample: SampleId) -> u64 {
+        if let [alternatives] = self.columns.as_slice() {
+            return match self.choose(sample, alternatives) {
+                Some(Chosen::Payload(_, location)) => location.length,
+                Some(Chosen::Int(_)) | None => 0,
+            };
+        }
         let (_, fields) = self.of(sample);
         fields.iter().map(|(_, location)| location.length).sum()
     }

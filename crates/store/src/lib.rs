@@ -21,6 +21,7 @@ pub mod gunzip;
 pub mod hdfs;
 pub mod http;
 pub mod key;
+pub mod large;
 pub mod limit;
 pub mod local;
 pub mod memory;

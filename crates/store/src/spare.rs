@@ -21,7 +21,7 @@ const MOST_AGE: u32 = 2;
 /// Tries to get the lock, which is held for a few instructions only.
 const TRIES: usize = 64;
 
-static SPARE: Mutex<Spare> = Mutex::new(Spare::new());
+static SPARE: Mutex<Spare<BytesMut>> = Mutex::new(Spare::new());
 
 /// An empty buffer with room for `bytes`.
 pub fn take(bytes: usize) -> BytesMut {
@@ -58,36 +58,42 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let buffer = std::mem::take(&mut self.0);
-        let too_many = lock(&SPARE).map(|mut spare| spare.put(buffer));
+        let mut buffer = std::mem::take(&mut self.0);
+        buffer.clear();
+        let Some(class) = class_of(&buffer) else { return };
+        let too_many = lock(&SPARE).map(|mut spare| spare.put(class, buffer));
         // Memory goes back to the system after the lock.
         drop(too_many);
     }
 }
 
-struct Spare {
+/// Buffers of one kind that nobody uses at the moment.
+pub(crate) struct Spare<T> {
     /// By class, each with its age; the latest last.
-    buffers: BTreeMap<usize, Vec<(u32, BytesMut)>>,
+    buffers: BTreeMap<usize, Vec<(u32, T)>>,
     bytes: usize,
     now: u32,
 }
 
-impl Spare {
-    const fn new() -> Self {
+impl<T> Spare<T> {
+    pub(crate) const fn new() -> Self {
         Self { buffers: BTreeMap::new(), bytes: 0, now: 0 }
     }
 
+    /// Whether none lies here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
     /// The buffer let go last: its memory is the likeliest to be in the processor's caches.
-    fn take(&mut self, class: usize) -> Option<BytesMut> {
+    pub(crate) fn take(&mut self, class: usize) -> Option<T> {
         let (_, buffer) = self.buffers.get_mut(&class)?.pop()?;
         self.bytes -= class;
         Some(buffer)
     }
 
-    /// Keeps a buffer; gives back what had to go for it.
-    fn put(&mut self, mut buffer: BytesMut) -> Vec<BytesMut> {
-        buffer.clear();
-        let Some(class) = class_of(&buffer) else { return vec![buffer] };
+    /// Keeps a buffer made for its [`class`]; gives back what had to go for it.
+    pub(crate) fn put(&mut self, class: usize, buffer: T) -> Vec<T> {
         let mut gone = Vec::new();
         // The oldest goes, so that sizes that are wanted no more do not keep those out that are.
         while self.bytes + class > MOST_BYTES {
@@ -102,7 +108,8 @@ impl Spare {
         gone
     }
 
-    fn age(&mut self) -> Vec<BytesMut> {
+    /// Time has passed; gives back what nobody has wanted since.
+    pub(crate) fn age(&mut self) -> Vec<T> {
         self.now += 1;
         let (now, mut gone) = (self.now, Vec::new());
         for (class, all) in &mut self.buffers {
@@ -115,8 +122,9 @@ impl Spare {
     }
 }
 
-/// Capacity of buffers for `bytes`: at most an eighth more, so that payloads of about one size share buffers.
-fn class(bytes: usize) -> Option<usize> {
+/// Capacity of buffers for `bytes`: at most an eighth more, so that payloads of about one size share buffers. Whole
+/// blocks of 4096 bytes; `None` for sizes that are not kept.
+pub(crate) fn class(bytes: usize) -> Option<usize> {
     KEPT.contains(&bytes).then(|| bytes.next_multiple_of((1 << bytes.ilog2()) / 8))
 }
 
@@ -126,7 +134,8 @@ fn class_of(buffer: &BytesMut) -> Option<usize> {
     class(capacity).filter(|class| *class == capacity)
 }
 
-fn lock(spare: &Mutex<Spare>) -> Option<MutexGuard<'_, Spare>> {
+/// The buffers, unless somebody else has them for longer than a moment.
+pub(crate) fn lock<T>(spare: &Mutex<Spare<T>>) -> Option<MutexGuard<'_, Spare<T>>> {
     for _ in 0..TRIES {
         match spare.try_lock() {
             Ok(guard) => return Some(guard),
@@ -158,28 +167,28 @@ mod tests {
 
     #[test]
     fn what_lies_here_is_bounded_in_bytes_and_the_oldest_goes_first() {
-        let (mut spare, made) = (Spare::new(), |bytes| BytesMut::with_capacity(class(bytes).unwrap()));
+        let mut spare = Spare::new();
         for _ in 0..3 {
-            assert!(spare.put(made(16 << 20)).is_empty());
+            assert!(spare.put(16 << 20, 16 << 20).is_empty());
             spare.now += 1;
         }
         for _ in 0..256 {
-            assert!(spare.put(made(64 << 10)).is_empty());
+            assert!(spare.put(64 << 10, 64 << 10).is_empty());
         }
         assert_eq!(spare.bytes, MOST_BYTES);
-        assert_eq!(spare.put(made(64 << 10)).iter().map(BytesMut::capacity).sum::<usize>(), 16 << 20);
+        assert_eq!(spare.put(64 << 10, 64 << 10).iter().sum::<usize>(), 16 << 20);
         assert_eq!(spare.bytes, (48 << 20) + (64 << 10));
         assert!(spare.take(40 << 10).is_none() && spare.take(64 << 10).is_some());
         // What is not of a class, because it was made elsewhere, is not kept.
-        assert_eq!(spare.put(BytesMut::with_capacity(100_001)).len(), 1);
+        assert_eq!(class_of(&BytesMut::with_capacity(100_001)), None);
     }
 
     #[test]
     fn what_nobody_wants_is_let_go() {
         let mut spare = Spare::new();
-        spare.put(BytesMut::with_capacity(64 << 10));
+        spare.put(64 << 10, "first");
         assert!(spare.age().is_empty());
-        spare.put(BytesMut::with_capacity(64 << 10));
+        spare.put(64 << 10, "second");
         assert_eq!((spare.age().len(), spare.bytes), (1, 64 << 10));
         assert_eq!((spare.age().len(), spare.bytes, spare.buffers.len()), (1, 0, 0));
     }
@@ -189,7 +198,7 @@ mod tests {
         fn a_class_holds_its_bytes_and_is_its_own(bytes in KEPT) {
             // Beyond the largest there is none, which is why it is a power of two.
             let class = class(bytes).unwrap();
-            prop_assert!(class >= bytes && class - bytes <= bytes / 8);
+            prop_assert!(class >= bytes && class - bytes <= bytes / 8 && class.is_multiple_of(4096));
             prop_assert_eq!(super::class(class), Some(class));
         }
     }

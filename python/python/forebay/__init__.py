@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
-from forebay.batch import Batch
+from forebay.batch import Batch, Payloads
 from forebay.dataset import Dataset, mix, open, synthetic
 from forebay.errors import (
     CancelledError,
@@ -59,6 +59,7 @@ __all__ = [
     "Loader",
     "Normalization",
     "NotFoundError",
+    "Payloads",
     "Recipe",
     "StaleError",
     "Stats",

@@ -10,16 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay import _native
+from forebay._native import Payloads
 
-__all__ = ["Batch", "wrap"]
+__all__ = ["Batch", "Payloads", "wrap"]
 
 
 class Batch(dict[str, Any]):
     """Prepared samples, collated: a `dict` from column to values, with the samples' provenance beside it.
 
     A column of tensors is one array with the batch axis first; tensors of different shapes are a list of arrays; texts
-    are a list of `str`, JSON documents a list of objects, payloads a list of `bytes`. As with any dict, `len` counts
-    columns; `size` counts samples. Arrays are yours: writable, and valid after the loader moved on or was closed.
+    are a list of `str`, JSON documents a list of objects, payloads `Payloads`, a sequence of `bytes`. As with any dict,
+    `len` counts columns; `size` counts samples. Arrays are yours: writable, and valid after the loader moved on or was
+    closed.
     """
 
     ids: npt.NDArray[np.uint64]
@@ -151,4 +153,4 @@ def _bfloat16() -> np.dtype[Any]:
 def _describe(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}{list(value.shape)}"
-    return f"{len(value)} values" if isinstance(value, list) else type(value).__name__
+    return f"{len(value)} values" if isinstance(value, list | Payloads) else type(value).__name__

@@ -249,7 +249,7 @@ def npy(field: str = "npy", *, shape: Sequence[int] | None = None, dtype: Dtype 
 
 
 def raw(field: str) -> Column:
-    """A column of payloads as they are stored: a list of `bytes`."""
+    """A column of payloads as they are stored: `Payloads`, a sequence of `bytes`."""
     return Column({"field": field, "decode": {"kind": "bytes"}})
 
 

@@ -5,7 +5,7 @@ use super::{DiskConfig, Keeper, KeeperView, Look, Payload, Tier};
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, PayloadId, Place};
-use futures::future::{BoxFuture, FutureExt, join_all, ready};
+use futures::future::{BoxFuture, FutureExt, ready};
 
 /// Holds payloads on disk. Whoever is told *absent* has no claim: two may fetch the same.
 #[derive(Debug)]
@@ -21,16 +21,19 @@ impl DiskKeeper {
 impl Keeper for DiskKeeper {
     fn look<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Look>> {
         let look = |payload: &Payload| match self.0.has(payload.id) {
-            Some(_) => Look::Near { tier: Tier::Disk, together: None },
+            Some(_) => Look::Near { tier: Tier::Disk, together: Some(0) },
             None => Look::Absent,
         };
         ready(payloads.iter().map(look).collect()).boxed()
     }
 
     fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>> {
-        let read =
-            |payload: &Payload| self.0.read(payload.id).map(|bytes| bytes.map(|bytes| (bytes, Tier::Disk)));
-        join_all(payloads.iter().map(read)).boxed()
+        async move {
+            let ids: Vec<PayloadId> = payloads.iter().map(|payload| payload.id).collect();
+            let read = self.0.read_many(&ids).await;
+            read.into_iter().map(|bytes| bytes.map(|bytes| (bytes, Tier::Disk))).collect()
+        }
+        .boxed()
     }
 
     fn keep<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {

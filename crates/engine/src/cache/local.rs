@@ -8,7 +8,7 @@ use super::{CacheConfig, Keeper, KeeperView, Look, MemoryTier, Payload, Tier};
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, PayloadId, Place};
-use futures::future::{BoxFuture, FutureExt, join_all, ready};
+use futures::future::{BoxFuture, FutureExt, ready};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -90,22 +90,10 @@ impl LocalKeeper {
             return Look::Here(bytes);
         }
         if self.disk.as_ref().is_some_and(|disk| disk.has(payload.id).is_some()) {
-            return Look::Near { tier: Tier::Disk, together: None };
+            return Look::Near { tier: Tier::Disk, together: Some(0) };
         }
         coming.insert(payload.id, watch::Sender::new(None));
         Look::Absent
-    }
-
-    async fn read_one(&self, payload: &Payload) -> Option<(Bytes, Tier)> {
-        let waiting = self.coming().get(&payload.id).map(watch::Sender::subscribe);
-        if let Some(mut waiting) = waiting {
-            let came = waiting.wait_for(Option::is_some).await;
-            return came.ok().and_then(|bytes| bytes.clone()).map(|bytes| (bytes, Tier::Memory));
-        }
-        match self.memory.get(payload.id) {
-            Some(bytes) => Some((bytes, Tier::Memory)),
-            None => self.disk.as_ref()?.read(payload.id).await.map(|bytes| (bytes, Tier::Disk)),
-        }
     }
 }
 
@@ -115,7 +103,33 @@ impl Keeper for LocalKeeper {
     }
 
     fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>> {
-        join_all(payloads.iter().map(|payload| self.read_one(payload))).boxed()
+        async move {
+            let mut found: Vec<Option<(Bytes, Tier)>> = vec![None; payloads.len()];
+            let (mut coming, mut stored, mut places) = (Vec::new(), Vec::new(), Vec::new());
+            for (place, payload) in payloads.iter().enumerate() {
+                let waiting = self.coming().get(&payload.id).map(watch::Sender::subscribe);
+                if let Some(waiting) = waiting {
+                    coming.push((place, waiting));
+                } else if let Some(bytes) = self.memory.get(payload.id) {
+                    found[place] = Some((bytes, Tier::Memory));
+                } else {
+                    places.push(place);
+                    stored.push(payload.id);
+                }
+            }
+            if let Some(disk) = self.disk.as_ref().filter(|_| !stored.is_empty()) {
+                for (place, bytes) in places.into_iter().zip(disk.read_many(&stored).await) {
+                    found[place] = bytes.map(|bytes| (bytes, Tier::Disk));
+                }
+            }
+            for (place, mut waiting) in coming {
+                let came = waiting.wait_for(Option::is_some).await;
+                let bytes = came.ok().and_then(|bytes| bytes.clone());
+                found[place] = bytes.map(|bytes| (bytes, Tier::Memory));
+            }
+            found
+        }
+        .boxed()
     }
 
     fn keep<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {

@@ -7,7 +7,7 @@ use super::Fetcher;
 use super::carry::Waiting;
 use super::pending::{Pending, Wanted};
 use crate::budget::Hold;
-use crate::cache::{Cache, Look, Payload, ValueLook};
+use crate::cache::{Cache, Look, Payload, Tier, ValueLook};
 use forebay_core::manifest::Location;
 use forebay_core::request::{RequestLimits, Want, plan_requests};
 use forebay_ops::Input;
@@ -16,6 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most payloads asked for by one message.
 const READ_TOGETHER: usize = 256;
+
+/// Most bytes read from a disk together: enough that nobody is woken for each payload, and few enough that the first
+/// ones do not wait long for the others.
+const DISK_TOGETHER: u64 = 2 << 20;
 
 /// A payload of a span: who waits for it, and what it is called.
 #[derive(Clone, Copy)]
@@ -83,7 +87,8 @@ impl Fetcher {
                 Look::Here(_) | Look::Absent => found.absent.push(part),
                 Look::Coming => found.coming.push(part),
                 Look::Near { together: None, .. } => found.near.push(vec![part]),
-                Look::Near { together: Some(group), .. } => {
+                Look::Near { tier, together: Some(group) } => {
+                    let most = if tier == Tier::Disk { most.min(DISK_TOGETHER) } else { most };
                     let (bytes, gathered) = groups.entry(group).or_default();
                     let more = *bytes + part.location.length;
                     if !gathered.is_empty() && (more > most || gathered.len() >= READ_TOGETHER) {

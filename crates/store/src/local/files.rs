@@ -101,10 +101,12 @@ impl Files {
 
     /// The file of `key`, kept open or opened now. What it shows may have been replaced since.
     pub(super) fn kept(&self, key: &str, path: &Path, counters: &Counters) -> Result<Arc<OpenFile>> {
-        if let Some(file) = self.lock().touch(key) {
-            return Ok(file);
-        }
-        self.open(key, path, counters)
+        self.if_open(key).map_or_else(|| self.open(key, path, counters), Ok)
+    }
+
+    /// The file of `key` when it is kept open: nothing is opened, and nobody waits.
+    pub(super) fn if_open(&self, key: &str) -> Option<Arc<OpenFile>> {
+        self.lock().touch(key)
     }
 
     /// The file that has this name now: one system call when it is kept open and was not replaced.

@@ -5,6 +5,7 @@
 //! writing have a file each, and so has mapping a whole file into memory ([`map`]). Symlinks are
 //! followed, also out of the root: whoever may place links in the tree is trusted.
 
+mod block;
 pub(crate) mod buffered;
 mod direct;
 pub(crate) mod files;
@@ -18,7 +19,7 @@ mod write;
 pub use read::ReadMode;
 pub use stats::LocalStats;
 
-use crate::{ByteRange, ObjectMeta, Store, fault, key};
+use crate::{ByteRange, ObjectMeta, ObjectRead, Store, fault, key};
 use bytes::Bytes;
 use files::{Files, Version};
 use forebay_core::Result;
@@ -144,6 +145,10 @@ impl Store for LocalStore {
             self.fetch(key, Wanted::Parts(parts.to_vec())).await
         }
         .boxed()
+    }
+
+    fn read_many<'a>(&'a self, reads: &'a [ObjectRead]) -> BoxFuture<'a, Vec<Result<Bytes>>> {
+        self.fetch_many(reads).boxed()
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {

@@ -2,13 +2,14 @@
 //!
 //! A request first runs on the pool: the file is opened and what the page cache holds is read ([`super::buffered`]).
 //! Large spans that are cold go to the ring ([`super::direct`]) together, so that the disk sees all of them at once,
-//! and no thread waits for them. Where direct reads are refused, the page cache serves everything.
+//! and no thread waits for them. A request that cannot block, since its file is open and all of it comes past the page
+//! cache, skips the pool. Where direct reads are refused, the page cache serves everything.
 
 use super::buffered::{self, LARGE_BYTES, Span};
 use super::direct::{Failure, Ring, cached_bytes};
 use super::files::OpenFile;
 use super::{Inner, LocalStore};
-use crate::{ByteRange, fault, range};
+use crate::{ByteRange, ObjectRead, Store, fault, range};
 use bytes::Bytes;
 use forebay_core::Result;
 use futures::future::join_all;
@@ -122,13 +123,17 @@ impl LocalStore {
     /// Reads what is wanted of an object; `key` has been checked.
     pub(super) async fn fetch(&self, key: &str, wanted: Wanted) -> Result<Vec<Bytes>> {
         let name = key.to_owned();
-        let mut reading = self.run(move |inner| inner.read_warm(&name, &wanted)).await?;
+        let mut reading = match self.inner.ready(key, &wanted) {
+            Some(reading) => reading,
+            None => self.run(move |inner| inner.read_warm(&name, &wanted)).await?,
+        };
         if reading.cold.is_empty() {
             return Ok(reading.answer);
         }
         if let Some(ring) = self.inner.ring() {
             let cold = std::mem::take(&mut reading.cold);
-            let read = join_all(cold.iter().map(|span| ring.read(&reading.file, &span.bytes))).await;
+            let spans = cold.iter().map(|span| (Arc::clone(&reading.file), span.bytes.clone()));
+            let read = ring.read(spans.collect()).await;
             for (span, bytes) in cold.into_iter().zip(read) {
                 match bytes {
                     Ok(bytes) => buffered::deal(&span, &bytes, &reading.parts, &mut reading.answer),
@@ -155,9 +160,44 @@ impl LocalStore {
         })
         .await
     }
+
+    /// Ranges of many objects: all that cannot block by one message to the ring, the rest as usual.
+    pub(super) async fn fetch_many(&self, reads: &[ObjectRead]) -> Vec<Result<Bytes>> {
+        let mut answers: Vec<Option<Result<Bytes>>> = reads.iter().map(|_| None).collect();
+        if let Some(ring) = self.inner.ring() {
+            let ready = |(at, read): (usize, &ObjectRead)| {
+                let wanted = Wanted::Range(read.range.clone().into());
+                let reading = self.inner.ready(&read.key, &wanted)?;
+                Some((at, (reading.file, read.range.clone())))
+            };
+            let (places, spans): (Vec<usize>, Vec<_>) = reads.iter().enumerate().filter_map(ready).unzip();
+            self.inner.counters.requests.fetch_add(places.len() as u64, Relaxed);
+            for (place, answer) in places.into_iter().zip(ring.read(spans).await) {
+                // What went wrong is found out by reading it alone.
+                answers[place] = answer.ok().map(Ok);
+            }
+        }
+        let rest = reads.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
+        let mut rest =
+            join_all(rest.map(|(read, _)| self.read(&read.key, read.range.clone().into()))).await.into_iter();
+        answers.into_iter().filter_map(|answer| answer.or_else(|| rest.next())).collect()
+    }
 }
 
 impl Inner {
+    /// The request after its turn on the pool without that turn, when nothing in it can block.
+    fn ready(&self, key: &str, wanted: &Wanted) -> Option<Reading> {
+        if self.direct.mode != ReadMode::Direct || wanted.needs_size() {
+            return None;
+        }
+        let file = self.files.if_open(key).filter(|file| file.direct().is_some())?;
+        let parts = wanted.resolve(file.version.size).ok()?;
+        let cold = buffered::spans(&parts);
+        let whole = cold.iter().all(|span| !span.bytes.is_empty());
+        let ready = whole && !self.direct.is_refused(file.version.device) && self.ring().is_some();
+        ready.then(|| Reading { file, answer: vec![Bytes::new(); parts.len()], parts, cold })
+    }
+
     /// The ring, started on first use.
     fn ring(&self) -> Option<&Ring> {
         let start = || match Ring::start(Arc::clone(&self.counters)) {

@@ -21,8 +21,8 @@ Settings = dict[str, Any]
 Ready = Callable[[], Iterator[int]]
 
 
-def _forebay(settings: Settings, cache: dict[str, Any]) -> Ready:
-    """A loader whose first epoch has filled the cache."""
+def _forebay(settings: Settings, cache: dict[str, Any], *, as_bytes: bool = False) -> Ready:
+    """A loader whose first epoch has filled the cache; payloads as views, or each made a ``bytes``."""
     import forebay as fb
 
     data = fb.open(f"{settings['path_shards']}/*.tar", manifest_dir=settings["path_manifests"])
@@ -40,7 +40,7 @@ def _forebay(settings: Settings, cache: dict[str, Any]) -> Ready:
     def run() -> Iterator[int]:
         for _ in range(settings["epochs"]):
             for batch in loader:
-                yield sum(len(payload) for payload in batch["jpg"])
+                yield sum(map(len, batch["jpg"] if as_bytes else batch["jpg"].views()))
         loader.close()
 
     return run
@@ -56,12 +56,22 @@ def cache_disk(settings: Settings) -> Ready:
     return _forebay(settings, {"disk": f"{settings['path_kept']}:64GiB"})
 
 
+def cache_memory_bytes(settings: Settings) -> Ready:
+    """Hits from memory, each copied into a ``bytes``."""
+    return _forebay(settings, {"memory": "8GiB"}, as_bytes=True)
+
+
+def cache_disk_bytes(settings: Settings) -> Ready:
+    """Hits from disk, each copied into a ``bytes``."""
+    return _forebay(settings, {"disk": f"{settings['path_kept']}:64GiB"}, as_bytes=True)
+
+
 def _lengths(settings: Settings) -> list[int]:
     import forebay as fb
 
     data = fb.open(f"{settings['path_shards']}/*.tar", manifest_dir=settings["path_manifests"])
     with fb.Loader(data, [fb.raw("jpg")], batch_size=settings["batch_size"], epochs=1) as loader:
-        return [len(payload) for batch in loader for payload in batch["jpg"]]
+        return [length for batch in loader for length in batch["jpg"].lengths()]
 
 
 def memcpy(settings: Settings) -> Ready:
@@ -130,7 +140,17 @@ def direct_reads(settings: Settings) -> Ready:
     return run
 
 
-SUBJECTS = {subject.__name__: subject for subject in (cache_memory, memcpy, cache_disk, direct_reads)}
+SUBJECTS = {
+    subject.__name__: subject
+    for subject in (
+        cache_memory,
+        cache_memory_bytes,
+        memcpy,
+        cache_disk,
+        cache_disk_bytes,
+        direct_reads,
+    )
+}
 SUBJECTS |= _cache_peers.MOVES
 
 

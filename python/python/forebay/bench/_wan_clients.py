@@ -49,9 +49,15 @@ def forebay(settings: Settings) -> Callable[[], Reading]:
         with fb.Loader(data, [fb.raw(field)], batch_size=settings["batch_size"], **order) as loader:
             while True:
                 for batch in loader:
-                    yield len(batch.ids), sum(len(payload) for payload in batch[field])
+                    payloads = batch[field] if settings.get("as_bytes") else batch[field].views()
+                    yield len(batch.ids), sum(map(len, payloads))
 
     return run
+
+
+def forebay_bytes(settings: Settings) -> Callable[[], Reading]:
+    """The same, with each payload made a ``bytes``, as the others make them."""
+    return forebay({**settings, "as_bytes": True})
 
 
 def _keys(settings: Settings) -> Iterator[str]:
@@ -204,6 +210,7 @@ CLIENTS = {
     client.__name__: client
     for client in (
         forebay,
+        forebay_bytes,
         http_client_pool,
         urllib3_pool,
         boto3_pool,
@@ -216,6 +223,7 @@ CLIENTS = {
 
 NEEDS = {
     "forebay": ("forebay",),
+    "forebay_bytes": ("forebay",),
     "urllib3_pool": ("urllib3",),
     "boto3_pool": ("boto3",),
     "s3torchconnector": ("s3torchconnector", "torch"),

@@ -69,11 +69,11 @@ CASES: dict[str, Case] = {
     "shards": Case(("forebay", "webdataset", "streaming"), settings={"shards": SHARDS}),
     "stalls": Case(("forebay", *POOLS), stall_share=0.01, settings={**OBJECTS, "arrival": True}),
     "decoded": Case(("forebay", "forebay_near"), settings={"decode": True, "extensions": ["jpg"]}),
-    "near": Case(("forebay", *POOLS, "s3torchconnector"), far=False, settings=OBJECTS),
+    "near": Case(("forebay", "forebay_bytes", *POOLS, "s3torchconnector"), far=False, settings=OBJECTS),
     "loss": Case(("forebay", *POOLS), loss=0.001, rate_share=0.2, settings=OBJECTS),
     "cql": Case(("forebay", "cassandra_driver"), settings={"keyspace": "forebay_bench", "table": "samples"}),
     "cql_near": Case(
-        ("forebay", "cassandra_driver"),
+        ("forebay", "forebay_bytes", "cassandra_driver"),
         far=False,
         settings={"keyspace": "forebay_bench", "table": "samples"},
     ),

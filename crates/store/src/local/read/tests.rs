@@ -44,8 +44,33 @@ async fn a_read_that_the_ring_cannot_serve_is_missed_and_not_hung() {
     let (store, _, _dir) = store(ReadMode::Direct);
     let Some(ring) = store.inner.ring() else { return };
     // Its direct descriptor was never opened.
-    let answer = ring.read(&open(&store), &(0..SIZE)).await;
-    assert!(matches!(answer, Err(Failure::Missed)), "{answer:?}");
+    let answer = ring.read(vec![(open(&store), 0..SIZE)]).await;
+    assert!(matches!(answer[..], [Err(Failure::Missed)]), "{answer:?}");
+}
+
+#[tokio::test]
+async fn what_is_asked_for_together_is_answered_in_order_whatever_becomes_of_each() {
+    let (store, bytes, _dir) = store(ReadMode::Direct);
+    let read = |key: &str, range| ObjectRead { key: key.to_owned(), range };
+    // The second time the file is open, so that no thread of the pool has to be asked.
+    for _ in 0..2 {
+        let mut reads: Vec<_> = (0..100u64).map(|n| read("a", n * 9001..n * 9001 + n * 97)).collect();
+        reads.push(read("a", SIZE - 5..SIZE + 5));
+        reads.push(read("b", 0..1));
+        reads.push(read("a", 0..SIZE));
+        let answers = store.read_many(&reads).await;
+        assert_eq!(answers.len(), reads.len());
+        for (answer, read) in answers.iter().zip(&reads) {
+            match answer {
+                Ok(got) => assert!(got == &bytes[read.range.start as usize..read.range.end as usize]),
+                Err(error) => assert!(read.key == "b" || read.range.end > SIZE, "{error}"),
+            }
+        }
+        assert_eq!(answers.iter().filter(|answer| answer.is_err()).count(), 2);
+    }
+    let stats = store.stats();
+    assert!(stats.direct_reads == 0 || stats.direct_reads >= 200, "{stats:?}");
+    assert!(stats.opens <= 4, "{stats:?}");
 }
 
 #[tokio::test]
