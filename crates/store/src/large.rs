@@ -203,7 +203,9 @@ mod tests {
         // SAFETY: every block is given back once, with its layout.
         unsafe {
             let all: Vec<*mut u8> = (0..40).map(|_| blocks.alloc(layout(1 << 20))).collect();
-            all.into_iter().for_each(|block| blocks.dealloc(block, layout(1 << 20)));
+            for block in all {
+                blocks.dealloc(block, layout(1 << 20));
+            }
             assert_eq!(blocks.kept_bytes(), Some(MOST_BYTES));
             blocks.locked.store(true, Relaxed);
             let block = blocks.alloc(layout(1 << 20));
