@@ -32,7 +32,7 @@ impl Members {
         }
         for address in addresses.iter().map(String::as_str).chain([own]) {
             let port = address.rsplit_once(':').map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
-            if !matches!(port, Some((false, Ok(1..)))) {
+            if !matches!(port, Some((false, Ok(1..)))) || address.contains(char::is_whitespace) {
                 return Err(fault(format!("`{address}` is not `host:port`")));
             }
         }
