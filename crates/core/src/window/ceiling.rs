@@ -7,7 +7,7 @@
 
 /// The ceiling after a refusal, as a part of the number of requests that was refused.
 const AFTER_REFUSAL: f64 = 0.8;
-/// The ceiling after a round in which most requests failed.
+/// The ceiling after a round in which nearly all requests failed.
 const AFTER_FAILURES: f64 = 0.5;
 /// First step up after a refusal, as a part of the ceiling; each quiet round's step is larger by `STEP_GROWTH`.
 const FIRST_STEP: f64 = 0.0025;
@@ -34,7 +34,7 @@ impl Ceiling {
         self.lower(now, started, AFTER_REFUSAL * in_flight as f64)
     }
 
-    /// Most of a round failed; this one started when `in_flight` requests were.
+    /// Nearly all of a round failed; this one started when `in_flight` requests were.
     pub(super) fn fail(&mut self, now: f64, started: f64, in_flight: usize) -> bool {
         self.lower(now, started, AFTER_FAILURES * in_flight as f64)
     }

@@ -169,7 +169,12 @@ impl Window {
                 self.paused_until = self.paused_until.max(Some(until));
             }
             End::Failed => {
-                if self.round.fail() {
+                let part = if self.delay > 0.0 { (now - ticket.started) / self.delay } else { 1.0 };
+                let held = part.clamp(0.0, 1.0) * ticket.bytes.max(1) as f64;
+                if matches!(self.phase, Phase::Starting { .. }) && busy {
+                    self.widen(held);
+                }
+                if self.round.fail(held) {
                     self.ceiling.fail(now, ticket.started, ticket.in_flight);
                 }
             }

@@ -13,13 +13,15 @@ const BURST_SHARE: f64 = 1.0 / 32.0;
 const IDLE_SHARE: f64 = 0.1;
 /// More overdue bytes than this part of a round are no longer stragglers.
 const OVERDUE_SHARE: f64 = 0.25;
-/// Fewer failures than this are never most of a round.
-const MANY_FAILURES: u32 = 4;
+/// So many requests must fail, and so many for each that ends well, before the server is thought to be failing. One that
+/// fails each request once and answers the second try is not: sparing it would only make everyone wait.
+const MANY_FAILURES: u32 = 16;
+const FAILURES_TO_ONE: u32 = 4;
 
 /// What a closed round says about the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Bytes a second delivered.
+    /// Bytes a second delivered, and those that failed requests took the place of.
     pub(super) rate: f64,
     /// Mean seconds a byte waited from the start of its request to its end; `None` when nothing usable ended.
     pub(super) latency: Option<f64>,
@@ -80,10 +82,15 @@ impl Round {
         self.idle += seconds;
     }
 
-    /// Counts a failed request; true when most of the round's requests have failed.
-    pub(super) fn fail(&mut self) -> bool {
+    /// Counts a failed request; true when nearly all of the round's requests have failed.
+    ///
+    /// `held` is what it asked for, times the part of a delay that it was in flight: its place in the window was used
+    /// as that of a request that brought so much. Without it half of the requests failing would halve the rate, hence the
+    /// window, hence the rate again.
+    pub(super) fn fail(&mut self, held: f64) -> bool {
+        self.bytes += held;
         self.failed += 1;
-        self.failed >= MANY_FAILURES && self.failed > self.done
+        self.failed >= MANY_FAILURES && self.failed > FAILURES_TO_ONE * self.done
     }
 
     /// Overdue requests are left out while they are few; when many are, that is what the link is like now.
