@@ -93,8 +93,10 @@ def test_p077_threads_are_gone_in_two_seconds(how: str) -> None:
 
 
 LOOP = """
-    import sys, time
+    import signal, sys, time
     import forebay as fb
+    # As at a terminal: jobs in the background of a shell begin with Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     data = fb.synthetic(10**6, bytes=1000)
     def init(number):
         pass

@@ -135,6 +135,8 @@ def _compare(pipe: Any, payloads: Any, view: Any) -> None:
     pipe.send((payloads == [payload(number) for number in range(8)], bytes(view) == payload(1)))
 
 
+# JAX, when another test has imported it, warns of every fork.
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 def test_a_forked_child_reads_what_its_parent_holds(shards: Path) -> None:
     payloads = batches(shards)[0]["bin"]
     view = payloads.view(1)
