@@ -93,8 +93,9 @@ def main() -> int:
     ):
         parser.add_argument(flag, help=about)
     options = parser.parse_args()
+    failed: list[str] = []
     if options.read:
-        text, failed = options.read.read_text(), []
+        text = options.read.read_text()
     else:
         given = {"rounds": options.rounds, "peer-rounds": options.peer_rounds}
         given |= {"seconds": options.seconds, "samples": options.samples}
@@ -102,7 +103,6 @@ def main() -> int:
         KEPT.mkdir(parents=True, exist_ok=True)
         latest = KEPT / "latest.jsonl"
         latest.write_text("")
-        failed = []
         for name in options.name or known():
             line = run(name, flags)
             if line is None:
