@@ -19,8 +19,8 @@ STEP := scripts/step.sh
 PY := .venv/bin/python
 FUZZ_SECONDS ?= 30
 
-.PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust test-python \
-        test-scripts test-servers stubs wheel docs docs-check bench promises promises-check requirements slow chaos fuzz-smoke clean
+.PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust interleavings test-python \
+        test-scripts test-servers stubs wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^##   / { print "\n" substr($$0, 6) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,7 @@ test: setup ## everything a change must pass: formatting, lints, Rust, wheel, Py
 	@$(STEP) "lints, Python" $(MAKE) lint-python
 	@$(STEP) "docs" $(MAKE) docs-check
 	@$(STEP) "tests, Rust" $(MAKE) test-rust
+	@$(STEP) "interleavings" $(MAKE) interleavings
 	@$(STEP) "tests, scripts" $(MAKE) test-scripts
 	@$(STEP) "wheel" $(MAKE) wheel
 	@$(STEP) "tests, Python" $(MAKE) test-python
@@ -66,6 +67,7 @@ lint: lint-rust lint-python docs-check ## clippy, ruff and the docs checks; warn
 
 lint-rust: lean
 	cargo clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	cargo clippy $(LOCKED) --features forebay-engine/shuttle --test interleavings -- -D warnings
 
 lean: ## check that the engine and the command build without the optional stores
 	cargo check $(LOCKED) -p forebay-engine -p forebay-cli --no-default-features
@@ -76,6 +78,10 @@ lint-python:
 test-rust: ## Rust unit, integration and doc tests
 	@mkdir -p $(LOGS)
 	cargo test $(LOCKED) --no-fail-fast 2>&1 | tee $(LOGS)/rust.log
+
+interleavings: ## the data path under thousands of drawn interleavings of its threads and tasks
+	@mkdir -p $(LOGS)
+	cargo test $(LOCKED) --features forebay-engine/shuttle --test interleavings 2>&1 | tee $(LOGS)/rust-interleavings.log
 
 test-python: ## pytest on the installed wheel (`make wheel` first)
 	@mkdir -p $(LOGS)
@@ -116,6 +122,9 @@ slow: setup wheel ## the same tests at full sizes and many more random cases
 	@mkdir -p $(LOGS)
 	FOREBAY_SLOW=1 PROPTEST_CASES=$${PROPTEST_CASES:-4096} cargo test $(LOCKED) --release --no-fail-fast 2>&1 | tee $(LOGS)/rust-slow.log
 	FOREBAY_SLOW=1 $(PY) -m pytest python/tests -m slow --timeout 1800 --junitxml=$(LOGS)/pytest-slow.xml
+
+simulate: ## a thousand schedules of faults for each simulated cluster, also with 1,000 workers and 10,000 consumers
+	FOREBAY_SLOW=1 cargo test $(LOCKED) --release -p forebay-core --test dispatcher_simulation -- --nocapture
 
 chaos: setup wheel ## kill workers, dispatchers and jobs of a service in a hundred runs, each of which must be exact
 	$(PY) -m pytest python/tests/test_service_kills.py -m "slow or not slow" --timeout 1800 --junitxml=$(LOGS)/pytest-chaos.xml

@@ -34,6 +34,7 @@ SECTIONS: dict[str, list[Any]] = {
         fb.Normalization,
     ],
     "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Stats, fb.BadSample, fb.show],
+    "Stalls": [fb.analyze, fb.Analysis],
 }
 
 
@@ -117,7 +118,12 @@ def environment() -> str:
 
     settable = [name for name, argument in ARGUMENTS.items() if argument.check.__name__ != "_anything"]
     names = ", ".join(f"`FOREBAY_{name.upper()}`" for name in settable if name != "worker_init_fn")
-    return f"Each is the argument of `fb.Loader` with that name, which wins when both are given: {names}.\n"
+    taken = [name for name in inspect.signature(fb.open).parameters if name not in ("spec", "progress")]
+    opened = ", ".join(f"`FOREBAY_{name.upper()}`" for name in taken)
+    return (
+        f"Each is the argument of `fb.Loader` with that name, which wins when both are given: {names}.\n\n"
+        f"Of `fb.open`: {opened}.\n"
+    )
 
 
 def main() -> int:

@@ -2,10 +2,11 @@
 //!
 //! A binding here converts, lets go of the interpreter, calls the engine, converts back. Decisions live in the
 //! crates below; words, defaults and checks of arguments live in the Python package above. One file per thing exposed:
-//! [`dataset`], [`loader`] with its [`settings`], [`recipe`], [`buffer`] (memory that arrays look at), [`payloads`],
+//! [`dataset`], [`loader`] with its [`settings`], [`analyze`], [`recipe`], [`buffer`] (memory that arrays look at), [`payloads`],
 //! [`error`]; [`runtime`] is the only place that waits.
 #![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
+mod analyze;
 mod batch;
 mod buffer;
 mod cli;
@@ -27,6 +28,8 @@ static ALLOCATOR: LargeBlocks = LargeBlocks::new();
 /// The native parts of Forebay. Use `forebay` instead.
 #[pymodule(gil_used = false)]
 mod _native {
+    #[pymodule_export]
+    use crate::analyze::analyze;
     #[pymodule_export]
     use crate::buffer::Memory;
     #[pymodule_export]

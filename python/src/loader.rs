@@ -10,14 +10,16 @@ use crate::error::{exception, raise};
 use crate::runtime::{Owned, wait};
 use crate::settings::{Raised, Settings, read_json};
 use forebay_core::cursor::Cursor;
+use forebay_core::metrics::Exposition;
 use forebay_core::portion::Portion;
 use forebay_core::{Error, Result};
 use forebay_engine::cache::CacheConfig;
 use forebay_engine::{self as engine, DeliveryOrder, Next};
+use forebay_net::{MetricsOptions, MetricsServer};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Iterates over a dataset, batch by batch.
@@ -29,9 +31,11 @@ pub(crate) struct Loader {
 }
 
 struct Guarded {
-    /// `None` for a moment while it is dropped.
-    engine: Mutex<Option<engine::Loader>>,
-    waiting: AtomicUsize,
+    /// `None` when it is dropped.
+    engine: Arc<Mutex<Option<engine::Loader>>>,
+    waiting: Arc<AtomicUsize>,
+    metrics: Option<MetricsOptions>,
+    shown: Mutex<Option<MetricsServer>>,
 }
 
 /// Threads that this process may run at once.
@@ -69,14 +73,20 @@ impl Loader {
     fn new(py: Python<'_>, dataset: &Dataset, recipe: &str, settings: Settings) -> PyResult<Self> {
         let dataset = dataset.get(py)?;
         let raised = Raised::default();
-        let loader =
-            py.detach(|| settings.build(dataset, recipe, &raised)).map_err(|error| raise(py, &error))?;
-        let inner = Guarded { engine: Mutex::new(Some(loader)), waiting: AtomicUsize::new(0) };
+        let build = || {
+            let metrics = settings.metrics()?;
+            Ok((settings.build(dataset, recipe, &raised)?, metrics))
+        };
+        let (loader, metrics) = py.detach(build).map_err(|error: Error| raise(py, &error))?;
+        let engine = Arc::new(Mutex::new(Some(loader)));
+        let inner = Guarded { engine, waiting: Arc::default(), metrics, shown: Mutex::default() };
         Ok(Self { inner: Owned::new(inner), raised })
     }
 
     /// Begins the next iteration.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner(py)?;
+        py.detach(|| inner.show()).map_err(|error| raise(py, &error))?;
         self.with(py, engine::Loader::begin)
     }
 
@@ -158,6 +168,11 @@ impl Loader {
         })
     }
 
+    /// Batches of the whole epoch that the next batch belongs to, those before a resume included.
+    fn epoch_steps(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |loader| Ok(rank_portion(loader, &Cursor::start_of(loader.epoch()))?.steps() as usize))
+    }
+
     /// Positions in every epoch over all ranks: the number of samples, unless the order repeats some.
     fn epoch_samples(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |loader| Ok(loader.epoch_samples()))
@@ -172,6 +187,27 @@ impl Loader {
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |loader| {
             serde_json::to_string(&loader.stats()).map_err(|e| Error::internal("write stats").with_source(e))
+        })
+    }
+
+    /// The batch that was taken last is the framework's now.
+    fn transferred(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |loader| {
+            loader.transferred();
+            Ok(())
+        })
+    }
+
+    /// A phase of the user's own took so many nanoseconds.
+    fn add_phase(&self, py: Python<'_>, name: &str, nanos: u64) -> PyResult<()> {
+        self.with(py, |loader| loader.meter().add_phase(name, Duration::from_nanos(nanos)))
+    }
+
+    /// The last steps, or epochs, one by one, as JSON.
+    fn timeline(&self, py: Python<'_>, epochs: bool) -> PyResult<String> {
+        self.with(py, |loader| {
+            let splits = if epochs { loader.meter().epochs() } else { loader.meter().steps() };
+            serde_json::to_string(&splits).map_err(|e| Error::internal("write timeline").with_source(e))
         })
     }
 
@@ -197,8 +233,16 @@ impl Loader {
         })
     }
 
+    /// Where figures are shown, while they are.
+    fn metrics_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let shown = self.inner(py)?.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(shown.as_ref().map(|server| server.address().to_string()))
+    }
+
     /// Stops all threads and gives memory back. The cursor stays.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner(py)?;
+        py.detach(|| inner.hide());
         self.with(py, |loader| {
             loader.close();
             Ok(())
@@ -249,6 +293,33 @@ impl Guarded {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Begins to show figures, where that was asked for.
+    fn show(&self) -> Result<()> {
+        let Some(options) = &self.metrics else { return Ok(()) };
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.is_some() {
+            return Ok(());
+        }
+        let (engine, waiting) = (Arc::downgrade(&self.engine), Arc::clone(&self.waiting));
+        let show = move || {
+            let mut out = Exposition::default();
+            if let Some(engine) = engine.upgrade() {
+                waiting.fetch_add(1, Ordering::Relaxed);
+                let guard = engine.lock().unwrap_or_else(PoisonError::into_inner);
+                waiting.fetch_sub(1, Ordering::Relaxed);
+                guard.iter().for_each(|loader| loader.expose(&mut out));
+            }
+            out.finish()
+        };
+        *shown = Some(MetricsServer::start(options, Arc::new(show))?);
+        Ok(())
+    }
+
+    /// Shows nothing any more.
+    fn hide(&self) {
+        drop(self.shown.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// Whoever waits for the lock gets it before this thread takes it again.
     fn let_others_in(&self) {
         let patience = Duration::from_millis(1);
@@ -263,9 +334,10 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let engine = self.lock().take();
+        let shown = self.shown.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // Closing waits for threads, and a thread may be waiting for the interpreter, which whoever drops us has.
-        let mut engine = Some(engine);
+        let mut engine = Some((shown, engine));
         if Python::try_attach(|py| py.detach(|| drop(engine.take()))).is_none() {
             drop(engine);
         }

@@ -56,7 +56,7 @@ pub(crate) fn block_on<T: Send, F: Future<Output = Result<T>>>(
 
 /// What a signal handler raised, from a thread that let the interpreter go.
 #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is not general over lifetimes")]
-fn check_signals() -> PyResult<()> {
+pub(crate) fn check_signals() -> PyResult<()> {
     Python::attach(|py| py.check_signals())
 }
 

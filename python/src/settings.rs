@@ -14,7 +14,7 @@ use forebay_engine::feed::FeedSpec;
 use forebay_engine::source::Dataset;
 use forebay_engine::{DeliveryOrder, Loader, LoaderConfig, MaxErrors, OnError, ThreadInit};
 use forebay_net::service::{Own, ViaConfig, supplier};
-use forebay_net::{Surroundings, cache_settings};
+use forebay_net::{MetricsOptions, Surroundings, cache_settings};
 use forebay_store::RetryOptions;
 use pyo3::prelude::*;
 use std::ffi::OsString;
@@ -48,6 +48,7 @@ pub(crate) struct Settings {
     memory_bytes: Option<u64>,
     cache: Option<String>,
     via: Option<String>,
+    metrics: Option<String>,
     command: Vec<String>,
     window: Option<u64>,
     on_error: String,
@@ -66,6 +67,20 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Where figures are to be shown.
+    pub(crate) fn metrics(&self) -> Result<Option<MetricsOptions>> {
+        let Some(text) = &self.metrics else { return Ok(None) };
+        let offset = self.rank % self.local_ranks.max(1) as u64;
+        MetricsOptions::from_json(&read_json("metrics", text)?, offset).map(Some)
+    }
+
+    /// Bytes that the cache may keep.
+    pub(crate) fn cache_bytes(&self) -> Result<u64> {
+        let Some(text) = &self.cache else { return Ok(0) };
+        let capacity = CacheConfig::from_json(&read_json("cache", text)?)?.capacity();
+        Ok(capacity.memory.saturating_add(capacity.disk))
+    }
+
     /// The loader of a dataset, checked; nothing is started.
     pub(crate) fn build(self, dataset: &Dataset, recipe: &str, raised: &Raised) -> Result<Loader> {
         let recipe = Recipe::from_json(recipe)?;

@@ -54,6 +54,10 @@ def test_bars_name_every_goal_and_missing_cases_have_none() -> None:
     assert [name.split(":")[0] for name in bars] == ["objects"] * 3 + ["stalls"]
     cpu = {"cpu_seconds_per_gigabyte": 0.9}
     assert [bar["holds"] for bar in bench.bars({"near/forebay": cpu, "cql_near/forebay": cpu})] == [False] * 2
+    own, peer = {**cpu, "cpu_seconds_per_1000": 0.1}, {"cpu_seconds_per_1000": 0.4}
+    costs = bench.bars({"near/forebay": own, "near/forebay_bytes": own, "near/boto3_pool": peer})
+    assert costs[1]["name"] == "near: client CPU per GET against boto3_pool"
+    assert costs[1]["value"] == pytest.approx(0.25)
     slow, near = {"payload_bytes_per_second": 4.8e7}, {"payload_bytes_per_second": 5e7}
     decoded = bench.bars({"decoded/forebay": slow, "decoded/forebay_near": near})
     assert decoded[0]["value"] == pytest.approx(96.0), "the CPU is the slower one here"

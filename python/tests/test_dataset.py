@@ -39,6 +39,29 @@ def test_specs_may_be_lists_and_paths(shards: str) -> None:
     assert whole[17] == parts[17]
 
 
+def test_arguments_of_open_come_from_the_environment_and_the_argument_wins(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_KIND", "table")
+    monkeypatch.setenv("FOREBAY_MANIFEST_DIR", str(tmp_path / "kept"))
+    monkeypatch.setenv("FOREBAY_EXTENSIONS", "png, jpg")
+    assert fb.open(tree).kind == "table"
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    assert fb.open(tree, kind="tree").kind == "tree"
+    monkeypatch.setenv("FOREBAY_EXTENSIONS", "png")
+    with pytest.raises(fb.NotFoundError):
+        fb.open(tree)
+    assert len(fb.open(tree, extensions=["jpg"])) == 12
+    monkeypatch.setenv("FOREBAY_STORAGE_OPTIONS", '{"region": "here"}')
+    with pytest.raises(fb.UnsupportedError, match="`region`"):
+        fb.open(tree)
+    for name, text in [("STORAGE_OPTIONS", "region"), ("STORAGE_OPTIONS", "[1]"), ("REBUILD", "perhaps")]:
+        monkeypatch.setenv("FOREBAY_STORAGE_OPTIONS", "{}")
+        monkeypatch.setenv(f"FOREBAY_{name}", text)
+        with pytest.raises(fb.InvalidConfigError, match=f"from FOREBAY_{name}"):
+            fb.open(tree)
+
+
 def test_a_changed_folder_is_noticed_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made.write_tree(tmp_path / "t", classes=2, each=2)
     before = fb.open(tmp_path / "t").version

@@ -115,6 +115,71 @@ def test_accelerate_trains_on_it_unmodified(shards: str) -> None:
                 assert seen == 2006
 
 
+def test_accelerate_keeps_the_place_of_a_loader_that_it_was_told_of(shards: str, tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    arguments: dict[str, Any] = {"batch_size": 64, "shuffle": True, "output": "torch"}
+    with warnings.catch_warnings(), fb.Loader(shards, RECIPE, **arguments) as loader:
+        warnings.simplefilter("ignore")
+        accelerator = accelerate.Accelerator(cpu=True)
+        accelerator.register_for_checkpointing(loader)
+        iterator = iter(loader)
+        for _ in range(5):
+            next(iterator)
+        accelerator.save_state(str(tmp_path))
+        expected = [batch.ids.tolist() for batch in iterator]
+        accelerator.load_state(str(tmp_path))
+        assert [batch.ids.tolist() for batch in loader] == expected
+        assert len(expected) == 11
+
+
+@pytest.mark.timeout(300)
+def test_trainer_of_transformers_trains_on_it_and_goes_on_after_a_checkpoint(
+    shards: str, tmp_path: Path
+) -> None:
+    warnings.simplefilter("ignore")
+    transformers = pytest.importorskip("transformers")
+
+    class Scored(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model()
+            self.seen: list[int] = []
+
+        def forward(self, npy: Any, cls: Any) -> dict[str, Any]:
+            self.seen += cls.tolist()
+            return {"loss": torch.nn.functional.cross_entropy(self.model(npy), cls)}
+
+    class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
+        def get_train_dataloader(self) -> Any:
+            return loader
+
+    def train(**arguments: Any) -> list[int]:
+        settings = transformers.TrainingArguments(
+            output_dir=str(tmp_path),
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            save_strategy="no",
+            **arguments,
+        )
+        model = Scored()
+        Trainer(model=model, args=settings).train()
+        return model.seen
+
+    arguments: dict[str, Any] = {"batch_size": 64, "shuffle": True, "output": "torch"}
+    with fb.Loader(shards, RECIPE, **arguments) as loader:
+        whole = train(num_train_epochs=2)
+        assert len(whole) == 2006
+    with fb.Loader(shards, RECIPE, **arguments) as loader:
+        before = train(max_steps=5)
+        state = loader.state_dict()
+    with fb.Loader(shards, RECIPE, **arguments) as loader:
+        loader.load_state_dict(state)
+        after = train(num_train_epochs=1)
+    assert len(before) == 5 * 64
+    assert before + after == whole[:1003]
+
+
 @pytest.mark.timeout(300)
 def test_lightning_trains_on_it_unmodified_and_keeps_its_place(shards: str, tmp_path: Path) -> None:
     warnings.simplefilter("ignore")
@@ -144,11 +209,28 @@ def test_lightning_trains_on_it_unmodified_and_keeps_its_place(shards: str, tmp_
             **arguments,
         )
 
-    with fb.Loader(shards, RECIPE, batch_size=64, shuffle=True, output="torch") as loader:
+    arguments: dict[str, Any] = {"batch_size": 64, "shuffle": True, "output": "torch"}
+    with fb.Loader(shards, RECIPE, **arguments) as loader:
         module = Module()
         trainer(max_epochs=2).fit(module, loader)
         assert len(module.seen) == 2006
         assert loader.epoch == 2
+
+    # Its own checkpoint holds the loader's state.
+    class Saving(Module):
+        def on_train_batch_end(self, *_: Any) -> None:
+            if self.trainer.global_step == 7:
+                self.trainer.save_checkpoint(tmp_path / "middle.ckpt")
+
+    with fb.Loader(shards, RECIPE, **arguments) as loader:
+        first = Saving()
+        trainer(max_epochs=1).fit(first, loader)
+    with fb.Loader(shards, RECIPE, **arguments) as loader:
+        second = Module()
+        trainer(max_epochs=1).fit(second, loader, ckpt_path=tmp_path / "middle.ckpt", weights_only=False)
+    assert len(first.seen) == 1003
+    # Lightning adds the seven batches that were done to those it takes now and compares the sum with `len(loader)`.
+    assert second.seen == first.seen[7 * 64 :]
 
 
 def test_batches_survive_what_frameworks_do_to_them(shards: str) -> None:

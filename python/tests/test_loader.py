@@ -295,7 +295,7 @@ def test_a_loader_travels_with_its_place(numbers: fb.Dataset) -> None:
         iterator = iter(loader)
         taken = [int(i) for _ in range(4) for i in next(iterator).ids]
         with pickle.loads(pickle.dumps(loader)) as copy:
-            assert len(copy) == 7
+            assert (len(copy), copy.remaining) == (11, 7)
             rest = made.ids(copy)
         assert rest == [int(i) for batch in iterator for i in batch.ids]
     assert sorted(taken + rest) == list(range(1003))

@@ -54,8 +54,28 @@ fn show_says_what_is_held() {
     let object = harness.json(&["cache", "show", "kept"]);
     assert_eq!((&object["limit"], &object["bytes"]), (&(1 << 20).into(), &10_000.into()));
     assert_eq!((&object["payloads"], &object["groups"]), (&10.into(), &2.into()));
+    assert_eq!(object["hits"], 0);
     assert!(object["file_bytes"].as_u64().unwrap() > 10_000 && object["sound_index"] == true);
     assert!(object["oldest_seconds"].as_u64().unwrap() >= object["newest_seconds"].as_u64().unwrap());
+}
+
+#[test]
+fn show_adds_up_the_hits_of_processes_that_have_ended() {
+    let harness = Harness::new();
+    drop(made(&harness));
+    for ended in 1..3u64 {
+        // The second one only reads: the first process that opens a cache is the one that writes to it.
+        let tiers = [(); 2].map(|()| DiskTier::open(&harness.path("kept"), 1 << 20).unwrap());
+        for tier in &tiers {
+            let ids: Vec<PayloadId> = (1..4).map(PayloadId).collect();
+            futures::executor::block_on(tier.read_many(&ids));
+            assert_eq!(tier.view().hits, 3);
+        }
+        drop(tiers);
+        assert_eq!(harness.json(&["cache", "show", "kept"])["hits"], 6 * ended);
+    }
+    harness.ok(&["cache", "clear", "kept", "--yes"]);
+    assert_eq!(std::fs::read_dir(harness.path("kept")).unwrap().count(), 0);
 }
 
 #[test]

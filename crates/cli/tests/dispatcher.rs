@@ -1,4 +1,4 @@
-//! `forebay dispatcher`, `status`, `top` and `drain`, as processes.
+//! `forebay dispatcher`, `status`, `top`, `scale` and `drain`, as processes.
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings are broken may panic")]
 
 mod harness;
@@ -77,6 +77,8 @@ fn p057_status_shows_what_a_killed_dispatcher_had_decided_before() {
         "1 worker, 1 feed, 1 job, 2 leases",
         "0000000000c0ffee",
         "10.0.0.9:4444",
+        "FEED",
+        "00000000000000000000000000000003  s3://bucket/train  1     2       10    1,000",
         "job train-7: 1 of 2 ranks",
     ]);
     assert_eq!(harness.ok(&["top", &started.url]).stdout.lines().next(), said.stdout.lines().next());
@@ -84,8 +86,40 @@ fn p057_status_shows_what_a_killed_dispatcher_had_decided_before() {
     let object = harness.json(&["status", &started.url]);
     assert_eq!(object["workers"][0]["draining"], true);
     assert_eq!(object["jobs"][0]["label"], "s3://bucket/train");
+    for part in ["workers", "feeds", "jobs", "leases", "scale"] {
+        assert!(!object[part].is_null(), "{part}: {object}");
+    }
     let second = harness.run(&["dispatcher", "--listen", "127.0.0.1:0", "--state", "state"]);
     assert_eq!(second.code, 4, "{}", second.stderr);
+}
+
+#[test]
+fn scale_prints_a_number_alone_and_the_reason_as_json() {
+    let harness = Harness::new();
+    let started = Started::new(&harness, &["--worker-timeout", "3600", "--least-workers", "3"]);
+    assert_eq!(harness.ok(&["scale", &started.url]).stdout, "3\n");
+    fill(&started.url);
+    let object = harness.json(&["scale", &started.url]);
+    assert_eq!((&object["workers"], &object["why"]), (&3.into(), &"idle".into()));
+    harness.ok(&["status", &started.url]).has(&["3 workers wanted: nobody reads"]);
+}
+
+#[test]
+fn status_and_top_show_the_process_of_a_host_and_drain_refuses_it() {
+    let harness = Harness::new();
+    let socket = harness.path("share.sock");
+    let path = socket.to_str().unwrap();
+    let mut share = harness.command(&["share", "--socket", path]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(share.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+    for command in ["status", "top"] {
+        harness.ok(&[command, url.trim()]).has(&["0 feeds, 0 clients, 0 B handed over"]);
+        assert!(harness.json(&[command, url.trim()])["feeds"].is_array());
+    }
+    let refused = harness.run(&["drain", url.trim(), "0000000000c0ffee"]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    share.kill().unwrap();
+    share.wait().unwrap();
 }
 
 #[test]
@@ -98,6 +132,8 @@ fn wrong_settings_and_addresses_are_told() {
         (&["dispatcher", "--listen", "127.0.0.1:0", "--token-file", "token"], 2),
         (&["dispatcher", "--listen", "127.0.0.1:0", "--token-file", "none"], 3),
         (&["dispatcher", "--listen", "127.0.0.1:0", "--tls-cert", "c.pem"], 2),
+        (&["dispatcher", "--listen", "127.0.0.1:0", "--most-workers", "0"], 2),
+        (&["dispatcher", "--listen", "127.0.0.1:0", "--waiting-share", "2"], 2),
         (&["status", "nowhere"], 2),
         (&["status", "127.0.0.1:1", "--wait", "0"], 4),
         (&["drain", "127.0.0.1:1", "x"], 2),
@@ -183,4 +219,29 @@ fn p057_a_dispatcher_with_a_journal_of_100000_spans_is_back_within_a_second() {
     });
     let best = back.min().unwrap();
     assert!(best < Duration::from_secs(1), "back after {best:?}");
+}
+
+#[test]
+fn p076_the_dispatcher_shows_what_it_knows_to_prometheus() {
+    let harness = Harness::new();
+    let mut started = Started::new(&harness, &["--metrics", "127.0.0.1:0"]);
+    fill(&started.url);
+    let mut note = String::new();
+    BufReader::new(started.child.stderr.as_mut().unwrap()).lines().find_map(|line| {
+        note = line.unwrap();
+        note.contains("figures at").then_some(())
+    });
+    let address = note.split("http://").nth(1).unwrap().trim_end_matches("/metrics");
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    for line in [
+        "forebay_net_dispatcher_workers{state=\"live\"} 1",
+        "forebay_net_dispatcher_jobs 1",
+        "forebay_net_dispatcher_feeds 1",
+        "forebay_net_dispatcher_consumers 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "`{line}` is missing from:\n{text}");
+    }
 }

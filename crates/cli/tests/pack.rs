@@ -168,7 +168,6 @@ fn p020_packing_to_a_store_gives_the_bytes_that_packing_to_a_folder_does() {
     assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("forebay-pack")));
     for (args, why) in [
         (&["--to", "shards/"][..], "no URL of a store"),
-        (&["--to", "cassandra://h/k/t"], "forebay ingest"),
         (&["out", "--to", "s3://b/"], "cannot be used with"),
         (&[], "<OUT>"),
     ] {

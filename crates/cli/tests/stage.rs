@@ -205,7 +205,8 @@ fn p049_senseless_and_impossible_requests_have_their_exit_codes() {
     let secret = format!("{}/secret.bin", server.url());
     harness.write("evil.txt", "../../evil\n");
     for (args, code, why) in [
-        (&["cassandra://h/k/t", "copy"][..], 2, "forebay pack"),
+        (&["synthetic://?samples=3", "copy"][..], 2, "synthetic"),
+        (&["cassandra://127.0.0.1:1/k/t", "copy"], 4, "127.0.0.1:1"),
         (&[&there, "copy", "--limit-rate", "0"], 2, "--limit-rate"),
         (&[&there, "copy", "--limit-rate", "fast"], 2, "--limit-rate"),
         (&[&there, "copy", "--prefix", "a", "--list", "evil.txt"], 2, "cannot be used with"),

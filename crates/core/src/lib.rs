@@ -6,7 +6,8 @@
 //! it ([`request`]), how much of it may be in flight on a link ([`window`]), what of it is kept near ([`cache`]), what is done to a sample
 //! ([`recipe`]), what several jobs share of it ([`feed`]), which prepared batches wait for whom ([`staging`]), who prepares
 //! it for whom ([`dispatcher`]), how it is pulled from there ([`pull`]) and the seeded chance used on the way ([`rng`],
-//! [`permutation`]). What a run will be short of, and what to buy, is computed in [`stall`] and [`capacity`].
+//! [`permutation`]). What a run will be short of, and what to buy, is computed in [`stall`] and [`capacity`];
+//! what is shown of all this while it runs, by which names, is in [`metrics`].
 //!
 //! What never enters: files, sockets, threads, clocks, an unseeded random number. Those live in `store`, `ops`
 //! and `engine`, which ask this crate and then act.
@@ -20,6 +21,7 @@ pub mod error;
 pub mod feed;
 pub mod ids;
 pub mod manifest;
+pub mod metrics;
 pub mod permutation;
 pub mod plan;
 pub mod portion;
@@ -27,6 +29,7 @@ pub mod pull;
 pub mod recipe;
 pub mod request;
 pub mod rng;
+pub mod scale;
 pub mod size;
 pub mod spec;
 pub mod split;

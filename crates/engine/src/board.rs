@@ -5,56 +5,28 @@
 //! work is done while it is held. Which sample a row gets is decided by the plan, or in arrival order by
 //! [`ArrivalOrder`]; the board only keeps the accounts.
 
-use crate::batch::{Batch, Fault};
-use crate::budget::Hold;
-use crate::cache::ValueClaim;
+mod job;
+mod open_batch;
+
+pub(crate) use job::{Job, Outcome, Work};
+
+use crate::batch::Fault;
 use crate::meter::Meter;
 use crate::supply::Taken;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use forebay_core::Error;
 use forebay_core::arrival::ArrivalOrder;
-use forebay_core::portion::Place;
-use forebay_core::{Error, SampleId};
-use forebay_ops::{BatchBuilder, BufferPool, Input, Output, RowWriter};
+use forebay_ops::{BatchBuilder, BufferPool, Output};
+use job::Queued;
+use open_batch::{OpenBatch, RowInfo};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-
-/// A sample on its way into a batch.
-pub(crate) struct Job {
-    pub(crate) epoch: u64,
-    /// What the plan put here.
-    pub(crate) place: Place,
-    /// What is prepared: the planned sample, or its substitute.
-    pub(crate) sample: SampleId,
-    /// How many substitutes were tried.
-    pub(crate) attempt: u32,
-    /// One per column, or why they could not be fetched.
-    pub(crate) inputs: Result<Vec<Input>, Error>,
-    /// What is to be kept of them, ready-made.
-    pub(crate) claims: Vec<ValueClaim>,
-    /// Memory reserved for them, let go when the row is written: what a batch keeps is accounted with the batch.
-    pub(crate) holds: Vec<Arc<Hold>>,
-    /// Errors of the samples this one stands in for.
-    pub(crate) faults: Vec<Fault>,
-    /// The right to write the row, when the planned sample claimed it and failed.
-    pub(crate) writer: Option<RowWriter>,
-}
-
-/// A job that a thread has taken, with the right to write its row.
-pub(crate) struct Work {
-    pub(crate) job: Job,
-    pub(crate) batch: u64,
-    pub(crate) writer: RowWriter,
-}
-
-/// What became of a job.
-pub(crate) enum Outcome {
-    /// The row is written and committed.
-    Done,
-    /// The row stays empty; with `fatal` its batch raises the error.
-    Failed { error: Error, fatal: bool },
-}
+// Moments that are metered are the executor's, so that whole loaders can be metered in virtual time. Waits of threads are
+// real: that clock stands still while they last.
+use tokio::time::Instant as Moment;
 
 pub(crate) struct Board {
     state: Mutex<State>,
@@ -65,6 +37,8 @@ pub(crate) struct Board {
     outputs: Vec<Output>,
     pool: BufferPool,
     open_batches: u64,
+    /// Threads that prepare, for the accounts.
+    servers: u32,
     meter: Arc<Meter>,
 }
 
@@ -80,26 +54,8 @@ struct State {
     threads: usize,
     /// Those of them that wait for work.
     idle: usize,
-}
-
-struct OpenBatch {
-    epoch: u64,
-    step: u64,
-    rows: Vec<Option<RowInfo>>,
-    keep: Vec<bool>,
-    /// Rows whose payloads are not here yet, and when the last one came.
-    missing: usize,
-    complete_at: Option<Instant>,
-    /// Rows that are not prepared yet.
-    unfinished: usize,
-    builder: Option<BatchBuilder>,
-    faults: Vec<(usize, Fault)>,
-    fatal: Option<(usize, Error)>,
-}
-
-struct RowInfo {
-    place: Place,
-    sample: SampleId,
+    /// When the first of them was ready to work, if it had something else to do before.
+    prep_since: Option<Moment>,
 }
 
 /// Arrival order of one epoch: which row is filled next, and the samples that wait for a row.
@@ -110,18 +66,12 @@ struct EpochArrival {
     waiting: HashMap<u64, Job>,
 }
 
-/// Sorted by batch and row, so that all threads work on what is needed next.
-struct Queued {
-    batch: u64,
-    row: usize,
-    job: Job,
-}
-
 impl Board {
     pub(crate) fn new(
         outputs: Vec<Output>,
         pool: BufferPool,
         open_batches: usize,
+        threads: usize,
         meter: Arc<Meter>,
     ) -> Self {
         Self {
@@ -132,6 +82,7 @@ impl Board {
             outputs,
             pool,
             open_batches: open_batches as u64,
+            servers: u32::try_from(threads).unwrap_or(u32::MAX),
             meter,
         }
     }
@@ -142,18 +93,7 @@ impl Board {
 
     /// The fetcher will bring `rows` samples for the next batch. Batches are announced in order.
     pub(crate) fn announce(&self, epoch: u64, step: u64, rows: usize) {
-        self.lock().batches.push_back(OpenBatch {
-            epoch,
-            step,
-            rows: (0..rows).map(|_| None).collect(),
-            keep: vec![true; rows],
-            missing: rows,
-            complete_at: None,
-            unfinished: rows,
-            builder: None,
-            faults: Vec::new(),
-            fatal: None,
-        });
+        self.lock().batches.push_back(OpenBatch::new(epoch, step, rows));
     }
 
     /// Number of announced batches that were not taken yet.
@@ -214,6 +154,11 @@ impl Board {
         (0..woken).for_each(|_| self.work.notify_one());
     }
 
+    /// A thread is done with what it had to do before its first sample.
+    pub(crate) fn thread_is_ready(&self) {
+        self.lock().prep_since.get_or_insert_with(Moment::now);
+    }
+
     /// Blocks until a sample may be prepared; `None` when the board was stopped.
     pub(crate) fn take_work(&self) -> Option<Work> {
         let mut state = self.lock();
@@ -265,8 +210,12 @@ impl Board {
                 open.faults.push((row, fault));
             }
         }
+        open.work += job.prep;
+        open.longest = open.longest.max(job.prep);
+        open.fetched |= job.fetched;
         open.unfinished -= 1;
         if open.is_due() {
+            open.done_at = Some(Moment::now());
             drop(state);
             self.ready.notify_all();
         }
@@ -300,10 +249,12 @@ impl Board {
             state.queue.retain(|Reverse(next)| next.batch >= first);
         }
         state.forget_finished_epochs();
+        let prep_since = state.prep_since;
         drop(state);
         self.work.notify_all();
         self.taken.notify_one();
-        open.deliver(&self.outputs, ready).map(Some)
+        let making = open.making(self.servers);
+        open.deliver(&self.outputs, ready, making, prep_since).map(Some)
     }
 
     /// What the oldest batch waits for, in words.
@@ -368,9 +319,6 @@ impl State {
         }
         if let Some(open) = batch.checked_sub(self.first).and_then(|i| self.batches.get_mut(i as usize)) {
             open.missing = open.missing.saturating_sub(1);
-            if open.missing == 0 {
-                open.complete_at = Some(Instant::now());
-            }
         }
         self.queue.push(Reverse(Queued { batch, row, job }));
     }
@@ -410,61 +358,5 @@ impl State {
         if let Some(epoch) = self.batches.front().map(|batch| batch.epoch) {
             self.epochs = self.epochs.split_off(&epoch);
         }
-    }
-}
-
-impl OpenBatch {
-    /// Whether there is something to say: all of it is done, or it has failed.
-    fn is_due(&self) -> bool {
-        self.unfinished == 0 || self.fatal.is_some()
-    }
-
-    fn deliver(mut self, outputs: &[Output], ready: usize) -> Result<Taken, Error> {
-        if let Some((_, error)) = self.fatal.take() {
-            return Err(error);
-        }
-        self.faults.sort_by_key(|(row, fault)| (*row, fault.sample_id));
-        let faults: Vec<Fault> = self.faults.into_iter().map(|(_, fault)| fault).collect();
-        let rows: Vec<RowInfo> = self.rows.into_iter().flatten().collect();
-        let places = rows.iter().map(|row| row.place).collect();
-        let kept = || rows.iter().zip(&self.keep).filter(|(_, keep)| **keep).map(|(row, _)| row);
-        let columns = match self.builder {
-            Some(builder) if self.keep.contains(&true) => builder.finish(&self.keep),
-            _ => {
-                let reasons = faults.first().map_or_else(String::new, |fault| fault.error.report());
-                return Err(Error::corrupt(format!(
-                    "deliver batch {} of epoch {}: all {} samples are bad; the first: {reasons}",
-                    self.step,
-                    self.epoch,
-                    rows.len()
-                )));
-            }
-        };
-        let batch = Batch {
-            epoch: self.epoch,
-            step: self.step,
-            ids: kept().map(|row| row.sample).collect(),
-            padding: kept().map(|row| row.place.padding).collect(),
-            columns: outputs.iter().map(|output| output.name.clone()).zip(columns).collect(),
-            faults,
-        };
-        Ok(Taken { batch: Some(batch), places, complete_at: self.complete_at, ready })
-    }
-}
-
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        (self.batch, self.row) == (other.batch, other.row)
-    }
-}
-impl Eq for Queued {}
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.batch, self.row).cmp(&(other.batch, other.row))
     }
 }

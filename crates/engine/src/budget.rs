@@ -5,8 +5,9 @@
 //! Batches are accounted by [`memory`](crate::memory), payloads they keep included; it sets this budget's limit to
 //! what they leave.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::sync::{AtomicU64, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
 /// Bytes that may be held at once. Cloning gives another handle to the same budget.
@@ -93,6 +94,11 @@ impl Budget {
 }
 
 impl Hold {
+    /// Bytes reserved.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes `bytes` out of this hold into one of its own.
     ///
     /// # Panics

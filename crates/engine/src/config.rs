@@ -83,6 +83,9 @@ pub struct LoaderConfig {
     pub epochs: Option<u64>,
     /// Runs in every preparing thread before its first sample.
     pub thread_init: Option<ThreadInit>,
+    /// Whether time is kept: without it stalls and percentiles are missing from the figures. For measuring what metering
+    /// costs.
+    pub metering: bool,
 }
 
 /// Order of delivery.
@@ -164,6 +167,7 @@ impl Default for LoaderConfig {
             local_ranks: 1,
             epochs: None,
             thread_init: None,
+            metering: true,
         }
     }
 }

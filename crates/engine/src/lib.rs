@@ -5,6 +5,7 @@
 //! preparing threads write samples into rows of open batches, and the board hands over batches in order. Decisions
 //! (order, portion, cursor, which reads) are `forebay-core`'s; sockets live in no module here.
 
+mod analyze;
 mod batch;
 mod board;
 pub mod budget;
@@ -18,13 +19,17 @@ mod make;
 mod maker;
 pub mod memory;
 mod meter;
+mod metrics;
 mod prepare;
 mod session;
 pub mod shard;
 pub mod source;
 pub mod stage;
+mod stats;
 mod supply;
+mod sync;
 
+pub use analyze::{Measured, measure};
 pub use batch::{Batch, Fault};
 pub use cache::CacheSettings;
 pub use config::{
@@ -33,5 +38,6 @@ pub use config::{
 pub use loader::{Loader, Next};
 pub use make::{Made, Make};
 pub use maker::{Maker, MakerOptions};
-pub use meter::{Meter, Stats, Sum};
+pub use meter::{Meter, Sum};
+pub use stats::{PhaseStats, Stats};
 pub use supply::{Asked, Supplier, Supply, SupplyView, Taken};

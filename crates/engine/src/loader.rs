@@ -8,19 +8,23 @@ use crate::batch::{Batch, Fault};
 use crate::cache::{Cache, CacheSettings};
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::feed::FeedSpec;
-use crate::meter::{Meter, Stats};
+use crate::meter::Meter;
 use crate::session::{Definition, Session, Walk};
+use crate::stats::Stats;
 use crate::supply::{Asked, Supplier, Supply, SupplyView};
 use forebay_core::cache::Capacity;
 use forebay_core::cursor::{Cursor, Remaining};
 use forebay_core::manifest::Manifest;
+use forebay_core::metrics::Exposition;
 use forebay_core::plan::rounds::PaddingWaste;
 use forebay_core::portion::{Place, Portion};
 use forebay_core::recipe::Recipe;
+use forebay_core::stall::{Making, ResidentRun, StallSplit, Took};
 use forebay_core::{Error, Result};
 use forebay_store::Store;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Bad samples kept for the report; later ones are only counted.
 const MAX_REPORTED_FAULTS: usize = 10_000;
@@ -50,6 +54,10 @@ pub struct Loader {
     view: SupplyView,
     /// Worked out when first asked for.
     waste: OnceLock<PaddingWaste>,
+    /// The run of the present supply as it would be with every payload resident; made with its first batch.
+    resident: Option<ResidentRun>,
+    /// When the last batch of the present supply was handed over.
+    last_taken: Option<Instant>,
 }
 
 /// One pass of the user's loop over (the rest of) an epoch.
@@ -60,6 +68,7 @@ struct Iteration {
     local: Remaining,
     faults: u64,
     waiting_since: Option<Instant>,
+    /// When the batch that the loop works on became its own.
     handed_over: Option<Instant>,
     failed: Option<Error>,
 }
@@ -83,12 +92,13 @@ impl Loader {
         recipe: &Recipe,
         config: LoaderConfig,
     ) -> Result<Self> {
+        let meter = if config.metering { Meter::default() } else { Meter::untimed() };
         let definition = Definition::new(manifest, store, recipe, config)?;
         Ok(Self {
             definition,
             manifest: manifest.clone(),
             recipe: recipe.clone(),
-            meter: Arc::default(),
+            meter: Arc::new(meter),
             cache_settings: None,
             cache: None,
             cursor: Cursor::start_of(0),
@@ -99,6 +109,8 @@ impl Loader {
             faults: Vec::new(),
             view: SupplyView::default(),
             waste: OnceLock::new(),
+            resident: None,
+            last_taken: None,
         })
     }
 
@@ -146,6 +158,7 @@ impl Loader {
             _ => self.cursor.clone(),
         };
         let portion = self.portion(&self.cursor)?;
+        self.meter.paused();
         if self.supply_cursor.as_ref() != Some(&self.cursor) {
             self.stop_supply();
         }
@@ -170,13 +183,14 @@ impl Loader {
         if let Some(error) = &iteration.failed {
             return Err(error.duplicate());
         }
+        if let Some(handed_over) = iteration.handed_over.take() {
+            self.meter.worked(handed_over, Instant::now());
+        }
         if iteration.steps >= iteration.portion.steps() {
+            self.meter.paused();
             return Ok(Next::End);
         }
-        let asked = *iteration.waiting_since.get_or_insert_with(Instant::now);
-        if let Some(handed_over) = iteration.handed_over.take() {
-            self.meter.step_nanos.add_time(asked - handed_over);
-        }
+        let asked = *iteration.waiting_since.get_or_insert_with(|| self.meter.asked(Instant::now()));
         let result = self.take(wait, asked);
         if let (Err(error), Some(iteration)) = (&result, &mut self.iteration) {
             iteration.failed = Some(error.duplicate());
@@ -211,14 +225,13 @@ impl Loader {
             return Ok(Next::Waiting);
         };
         let now = Instant::now();
-        let stall = now - asked;
-        let fetch = taken.complete_at.map_or(stall, |at| at.saturating_duration_since(asked).min(stall));
-        if self.meter.batches.get() == 0 {
-            self.meter.first_batch_nanos.add_time(stall);
-        }
-        self.meter.fetch_stall_nanos.add_time(fetch);
-        self.meter.prep_stall_nanos.add_time(stall.saturating_sub(fetch));
+        // What is done is handed over: the rest of the wait is the hand-over's own.
+        let done = taken.done_at.map_or(now, |at| at.clamp(asked, now));
+        let (stall, queue) = (done - asked, now - done);
+        let split = self.split(asked, stall, &taken.making, taken.prep_since);
+        self.last_taken = Some(now);
         self.meter.ready_at_take.add(taken.ready as u64);
+        self.meter.ready_last.set(taken.ready as u64);
         let Some(iteration) = &mut self.iteration else { return Ok(Next::End) };
         let bad = batch.faults.len() as u64;
         iteration.faults += bad;
@@ -236,11 +249,48 @@ impl Loader {
         iteration.waiting_since = None;
         iteration.handed_over = Some(now);
         self.supply_cursor = Some(iteration.cursor(order));
-        self.meter.batches.add(1);
         let padding = batch.padding.iter().filter(|padding| **padding).count() as u64;
         self.meter.padding.add(padding);
-        self.meter.samples.add(batch.len() as u64 - padding);
+        let samples = batch.len() as u64 - padding;
+        let (epoch, step) = (iteration.epoch, iteration.steps - 1);
+        self.meter.took(&Took { epoch, step, samples, stall: split, queue }, now);
         Ok(Next::Batch(Box::new(batch)))
+    }
+
+    /// Which part of a stall is fetching's, and which is preparing's.
+    fn split(
+        &mut self,
+        asked: Instant,
+        stall: Duration,
+        making: &Making,
+        prep_since: Option<Instant>,
+    ) -> StallSplit {
+        if !self.meter.is_on() {
+            return StallSplit::default();
+        }
+        let away = self.last_taken.map_or(Duration::ZERO, |last| asked - last);
+        let ahead = self.definition.memory.open_batches;
+        let run = self.resident.get_or_insert_with(|| {
+            let start = prep_since.map_or(Duration::ZERO, |since| since.saturating_duration_since(asked));
+            ResidentRun::new(ahead, start)
+        });
+        run.split(away, stall, making)
+    }
+
+    /// The batch that was handed over last is the framework's from now on: what passed since is its transfer.
+    pub fn transferred(&mut self) {
+        if let Some(handed_over) =
+            self.iteration.as_mut().and_then(|iteration| iteration.handed_over.as_mut())
+        {
+            let now = Instant::now();
+            self.meter.transferred(*handed_over, now);
+            *handed_over = now;
+        }
+    }
+
+    /// What counts what this loader does, for those who look on from other threads.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     fn start_supply(&mut self) -> Result<Box<dyn Supply>> {
@@ -353,6 +403,16 @@ impl Loader {
         .with_cache(&cache)
     }
 
+    /// Everything measured so far by the names of `forebay_core::metrics`.
+    pub fn expose(&self, out: &mut Exposition) {
+        let rank = self.definition.config.consumer.rank.to_string();
+        let labels = [("rank", rank.as_str())];
+        let stats = self.stats();
+        stats.expose_delivery(&labels, out);
+        stats.expose_making(&labels, out);
+        self.meter.expose_times(&labels, out);
+    }
+
     /// What padding wastes with size classes and without; `None` when there are none.
     fn padding_waste(&self) -> Option<PaddingWaste> {
         let Definition { sampler, config, .. } = &self.definition;
@@ -386,6 +446,7 @@ impl Loader {
 
     fn stop_supply(&mut self) {
         self.view = self.supply_view();
+        (self.resident, self.last_taken) = (None, None);
         self.supply = None;
         self.supply_cursor = None;
     }

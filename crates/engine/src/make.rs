@@ -4,7 +4,7 @@
 //! any order; what the plan wants first is made first, so that neighbours are still read together.
 
 use crate::batch::Batch;
-use crate::meter::Stats;
+use crate::stats::Stats;
 use forebay_core::Result;
 use forebay_core::feed::BatchName;
 use std::time::Duration;
@@ -35,8 +35,8 @@ pub struct Made {
     pub name: BatchName,
     /// The batch; its step is 0, since that is the taker's to count.
     pub batch: Result<Batch>,
-    /// Time from when its making began until its last payload was there.
+    /// Time from when its making began until it was done, beyond `prep`; nothing when every payload was resident.
     pub fetch: Duration,
-    /// Time from then until it was done.
+    /// Time that all threads together need for it when every payload is resident.
     pub prep: Duration,
 }

@@ -5,15 +5,17 @@ use crate::config::LoaderConfig;
 use crate::feed::FeedSpec;
 use crate::fetch::Names;
 use crate::make::{Made, Make};
-use crate::meter::{Meter, Stats};
+use crate::meter::Meter;
 use crate::session::{Definition, Session, Walk};
 use crate::source::Dataset;
+use crate::stats::Stats;
 use crate::supply::Supply;
 use forebay_core::feed::BatchName;
+use forebay_core::stall::Making;
 use forebay_core::{Error, Result};
 use forebay_ops::BufferPool;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What the process that makes batches decides by itself.
 #[derive(Clone, Default)]
@@ -108,26 +110,22 @@ impl Make for Maker {
 
     fn take(&self, wait: Duration) -> Result<Option<Made>> {
         let taken = self.session.take(wait);
-        let (batch, complete_at) = match taken {
+        let (batch, making, done_at) = match taken {
             Ok(None) => return Ok(None),
             Ok(Some(taken)) => {
                 let missing = || Error::internal("a session left a batch out");
-                (taken.batch.ok_or_else(missing), taken.complete_at)
+                (taken.batch.ok_or_else(missing), taken.making, taken.done_at)
             }
             Err(error) if self.session.is_stopped() => return Err(error),
-            Err(error) => (Err(error), None),
+            Err(error) => (Err(error), Making::default(), None),
         };
         let Some((name, since)) = self.names.finish() else {
             return Err(Error::internal("a batch was made that nobody asked for"));
         };
-        let now = Instant::now();
-        let complete_at = complete_at.unwrap_or(now);
-        Ok(Some(Made {
-            name,
-            batch,
-            fetch: complete_at.saturating_duration_since(since),
-            prep: now.saturating_duration_since(complete_at.max(since)),
-        }))
+        let took =
+            done_at.map_or_else(|| since.elapsed(), |at| at.into_std().saturating_duration_since(since));
+        let prep = making.alone();
+        Ok(Some(Made { name, batch, fetch: making.fetch_limit.min(took.saturating_sub(prep)), prep }))
     }
 
     fn epoch_samples(&self) -> u64 {

@@ -9,6 +9,7 @@ use crate::cache::Cache;
 use crate::config::{LoaderConfig, OnError};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
+use crate::sync::thread;
 use forebay_core::rng::{Rng, fold};
 use forebay_core::{Error, Result, SampleId};
 use forebay_ops::{Program, SampleContext, Scratch};
@@ -43,16 +44,15 @@ pub(crate) struct Preparer {
 impl Preparer {
     /// The life of one thread.
     pub(crate) fn run(&self, thread: usize) {
-        if let Some(init) = &self.config.thread_init
-            && let Err(error) = init(thread)
-        {
-            return self.board.stop(error.while_doing(format!("start preparing thread {thread}")));
+        if let Some(init) = &self.config.thread_init {
+            if let Err(error) = init(thread) {
+                return self.board.stop(error.while_doing(format!("start preparing thread {thread}")));
+            }
+            self.board.thread_is_ready();
         }
         let mut scratch = self.program.scratch();
         while let Some(work) = self.board.take_work() {
-            let since = Instant::now();
-            self.prepare(work, &mut scratch);
-            self.meter.prep_nanos.add_time(since.elapsed());
+            self.prepare(work, &mut scratch, self.meter.is_on());
         }
     }
 
@@ -60,14 +60,16 @@ impl Preparer {
     pub(crate) fn prepare_ready(&self) {
         let mut scratch = self.program.scratch();
         while let Some(work) = self.board.try_take_work() {
-            self.prepare(work, &mut scratch);
+            // Handing on is too little to be timed one by one: the clock would take as long.
+            self.prepare(work, &mut scratch, false);
         }
     }
 
-    fn prepare(&self, work: Work, scratch: &mut Scratch) {
+    fn prepare(&self, work: Work, scratch: &mut Scratch, timed: bool) {
         let Work { mut job, batch, mut writer } = work;
         let row = writer.row();
         let context = SampleContext { seed: self.config.seed, epoch: job.epoch, sample_id: job.sample };
+        let since = timed.then(Instant::now);
         let inputs = std::mem::replace(&mut job.inputs, Ok(Vec::new()));
         let claims = std::mem::take(&mut job.claims);
         let result = inputs.and_then(|mut inputs| {
@@ -80,6 +82,11 @@ impl Preparer {
             let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(panicked(&*panic)));
             result.map_err(|error| self.explain(&job, error))
         });
+        if let Some(since) = since {
+            let time = since.elapsed();
+            self.meter.prep_nanos.add_time(time);
+            job.prep += time;
+        }
         job.holds.clear();
         match result {
             Ok(()) => {
@@ -151,7 +158,7 @@ pub(crate) fn start_threads(preparer: &Arc<Preparer>) -> Result<()> {
     for thread in 0..preparer.config.threads {
         let guard = preparer.board.enter_thread();
         let preparer = Arc::clone(preparer);
-        std::thread::Builder::new()
+        thread::Builder::new()
             .name(format!("forebay-prep-{thread}"))
             .spawn(move || {
                 preparer.run(thread);

@@ -147,7 +147,13 @@ impl Session {
         let config = &definition.config;
         let outputs = definition.program.outputs().to_vec();
         let open_batches = definition.memory.open_batches;
-        let board = Arc::new(Board::new(outputs, definition.pool.clone(), open_batches, Arc::clone(meter)));
+        let board = Arc::new(Board::new(
+            outputs,
+            definition.pool.clone(),
+            open_batches,
+            config.threads,
+            Arc::clone(meter),
+        ));
         let budget = Budget::new(definition.memory.payload_bytes);
         let remote = definition.store.is_remote();
         let gate = Arc::new(Gate::new(definition.window_limits(), remote && config.hedge));

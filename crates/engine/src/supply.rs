@@ -11,9 +11,11 @@ use crate::meter::Meter;
 use forebay_core::Result;
 use forebay_core::cursor::Cursor;
 use forebay_core::portion::{Consumer, Place};
+use forebay_core::stall::Making;
 use forebay_ops::BufferPool;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Batches of one rank, in the order of its portion, over any number of epochs. Dropping it ends everything.
 pub trait Supply: Send {
@@ -60,10 +62,22 @@ pub struct Taken {
     pub batch: Option<Batch>,
     /// Places of this rank's sequence that the batch used up.
     pub places: Vec<Place>,
-    /// When the last payload was there: what was waited before is the store's, what was waited after is preparing's.
-    pub complete_at: Option<Instant>,
+    /// What making it took: says which part of the wait for it was fetching's.
+    pub making: Making,
+    /// When it was done and here; what the loop waits after that is hand-over.
+    pub done_at: Option<Instant>,
+    /// When the first thread was ready to prepare, if it had something else to do before.
+    pub prep_since: Option<Instant>,
     /// Batches that were ready, this one included.
     pub ready: usize,
+}
+
+impl Taken {
+    /// A batch that was left out.
+    pub fn left_out(places: Vec<Place>, ready: usize) -> Self {
+        let (batch, making) = (None, Making::default());
+        Self { batch, places, making, done_at: None, prep_since: None, ready }
+    }
 }
 
 /// What a supply knows beside the meter.

@@ -293,6 +293,36 @@ fn warming_reads_exactly_what_will_be_resident_and_is_missing() {
     assert_eq!((loader.stats().cache_disk_hits, loader.stats().cache_misses), (120, 80));
 }
 
+/// With `FOREBAY_SLOW=1` as many samples as ImageNet has.
+#[test]
+fn a_large_dataset_is_warmed_and_hits_exactly_in_both_tiers() {
+    let samples = if std::env::var("FOREBAY_SLOW").is_ok() { 1_281_167 } else { 20_000 };
+    let bytes = 16;
+    let dataset = noise(samples, bytes, 147);
+    let dir = tempfile::tempdir().unwrap();
+    let (in_memory, on_disk) = (samples * 35 / 100, samples / 2);
+    let disk = DiskTier::fixed_cost() + on_disk * DiskTier::cost(bytes);
+    let settings = CacheSettings::local(CacheConfig {
+        memory: in_memory * bytes,
+        disk: Some(DiskConfig { dir: dir.path().to_owned(), limit: disk }),
+        ..CacheConfig::default()
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let recipe = raw_recipe();
+    let warmed = forebay_engine::cache::warm(&dataset, &recipe, &settings, |_| Ok(()));
+    let warmed = runtime.block_on(warmed).unwrap();
+    assert_eq!((warmed.samples, warmed.read), (samples, on_disk));
+    let mut loader = loader(&dataset, &recipe, shuffled(4096, 2)).with_cache(settings);
+    for _ in 0..2 {
+        assert_each_once(ids(&epoch(&mut loader)), samples);
+    }
+    let stats = loader.stats();
+    // Memory is filled by the first epoch; the loader looks into the second meanwhile, so both are counted together.
+    assert_eq!(stats.cache_memory_hits, in_memory);
+    assert_eq!(stats.cache_disk_hits, 2 * on_disk);
+    assert_eq!(stats.cache_misses, 2 * samples - in_memory - 2 * on_disk);
+}
+
 #[test]
 fn a_changed_object_is_never_served_from_the_cache() {
     let keeper = Arc::new(LocalKeeper::new(1 << 20, None));

@@ -36,7 +36,7 @@ impl Supplier for LeavesOut {
                     faults: Vec::new(),
                 };
                 let batch = (!self.0.contains(&(done + step))).then_some(batch);
-                line.push_back(Taken { batch, places, complete_at: None, ready: 1 });
+                line.push_back(Taken { batch, ..Taken::left_out(places, 1) });
             }
         }
         Ok(Box::new(Lined(Mutex::new(line))))

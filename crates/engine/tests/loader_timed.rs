@@ -83,6 +83,31 @@ fn p008_eight_connections_of_20_megabytes_a_second_give_six_times_one() {
     assert!(eight >= 6.0 * one, "{eight:.0} bytes a second against {one:.0}");
 }
 
+/// Seconds of an epoch of 115 KB objects over 100 ms and so many bytes a second, with nothing set by hand, when the first
+/// `failing` tries of each object fail. Each is asked for once more than that.
+fn seconds_when_failing(bytes_per_second: f64, failing: u32) -> f64 {
+    let (samples, bytes) = (4096, 115_000);
+    in_virtual_time(async move {
+        let script = move |_: &str, attempt| Reply { after: DELAY, fails: attempt <= failing };
+        let store = TimedStore::new(bytes, bytes_per_second, script);
+        let manifest = manifest_of_objects(samples, bytes);
+        let mut loader = loader_on(&manifest, store.clone(), &bytes_recipe(), once(32));
+        let (batches, seconds) = epoch_timed(&mut loader).await;
+        assert_each_once(ids(&batches), samples);
+        assert!(store.attempts().all(|attempts| attempts == failing + 1));
+        assert_eq!(loader.stats().retries, samples * u64::from(failing));
+        seconds
+    })
+}
+
+#[test]
+fn p013_a_server_that_fails_each_request_once_takes_less_than_twice_the_time() {
+    for megabits in [1000.0, 5000.0] {
+        let [sound, failing] = [0, 1].map(|tries| seconds_when_failing(megabits * 1e6 / 8.0, tries));
+        assert!(failing < 2.0 * sound, "{failing:.1} s against {sound:.1} s at {megabits} Mb/s");
+    }
+}
+
 #[test]
 fn p013_a_hung_server_is_named_within_a_second_of_the_time_out() {
     let hung = |_: &str, _| Reply::after(Duration::from_secs(1_000_000));

@@ -7,6 +7,7 @@ use common::{LONG, MEMORY, body, payload, payloads, until};
 use forebay_engine::cache::{Keeper, Look, Payload};
 use forebay_net::host::{HostClient, HostOptions, serve_host};
 use forebay_net::{RemoteKeeper, Threads};
+use forebay_testkit::skip::skipped;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -153,6 +154,28 @@ async fn p045_four_processes_read_the_store_once_for_each_payload() {
     drop(stays);
     // The host's process leaves after the last client.
     until(|| !socket(folder.path()).exists()).await;
+}
+
+#[tokio::test]
+async fn memory_is_shared_where_dev_shm_cannot_be_written() {
+    // A mount namespace of its own, in which /dev/shm is read-only.
+    let before = ["--mount", "sh", "-c", "mount -t tmpfs -o ro none /dev/shm && exec \"$@\"", "sh"];
+    let tried = Command::new("unshare").args(before).arg("true").stderr(Stdio::null()).status();
+    if !tried.is_ok_and(|status| status.success()) {
+        return skipped("a mount namespace takes root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let client = Command::new("unshare")
+        .args(before)
+        .arg(std::env::current_exe().unwrap())
+        .args(["role", "--exact", "--nocapture"])
+        .env(ROLE, "0")
+        .env(FOLDER, folder.path())
+        .stdout(Stdio::null())
+        .spawn();
+    // It starts the host's process, keeps everything there, and finds all of it in memory that it maps.
+    finish(client.unwrap()).await;
+    assert_each_read_once(folder.path());
 }
 
 #[tokio::test]

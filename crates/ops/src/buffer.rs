@@ -10,9 +10,11 @@
 mod pages;
 mod rows;
 pub mod shared;
+mod views;
 
 pub use rows::{RowMut, Rows};
 pub use shared::SharedMemory;
+pub use views::SharedViews;
 
 use pages::{allocate, release};
 use std::collections::BTreeMap;
@@ -36,8 +38,8 @@ enum Owner {
     Pool(Weak<Shelf>),
     /// The last of those who look at it: this buffer, and connections that have shown it to other processes.
     Shared(SharedMemory),
-    /// The system, and whoever showed it to us is told.
-    Mapped(Option<Box<dyn FnOnce() + Send + Sync>>),
+    /// Those who keep views for the next batch, or the system; and whoever showed it to us is told.
+    Mapped { told: Option<Box<dyn FnOnce() + Send + Sync>>, home: Option<views::Return> },
 }
 
 // SAFETY: a buffer owns its memory and hands out references under the usual borrow rules.
@@ -175,7 +177,7 @@ impl Buffer {
     pub fn shared_memory(&self) -> Option<&SharedMemory> {
         match &self.owner {
             Owner::Shared(memory) => Some(memory),
-            Owner::Pool(_) | Owner::Mapped(_) => None,
+            Owner::Pool(_) | Owner::Mapped { .. } => None,
         }
     }
 }
@@ -191,8 +193,11 @@ impl Drop for Buffer {
         match &mut self.owner {
             // Its own drop decides.
             Owner::Shared(_) => return,
-            Owner::Mapped(told) => {
-                shared::unmap(self.start, self.capacity);
+            Owner::Mapped { told, home } => {
+                if !home.take().is_some_and(|home| home.keep(self.start)) {
+                    shared::unmap(self.start, self.capacity);
+                }
+                // Last: from here on the maker may write there.
                 if let Some(told) = told.take() {
                     told();
                 }

@@ -8,9 +8,14 @@ use bytes::Bytes;
 use forebay_core::rng::mix64;
 use forebay_core::{Error, Result};
 use forebay_store::cassandra::{CreateTables, LabelType, NewRow};
+use forebay_store::large::LargeBlocks;
 use forebay_store::{ByteRange, CassandraStore, Store, StoreOptions};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use std::time::Instant;
+
+/// As in the command and the Python module.
+#[global_allocator]
+static ALLOCATOR: LargeBlocks = LargeBlocks::new();
 
 const ROW_BYTES: usize = 115_000;
 const IN_FLIGHT: usize = 128;

@@ -117,6 +117,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         1
     }
 
+    /// The same objects, read past what this machine keeps of them in memory by itself: for measuring how fast they are
+    /// when nothing is kept. `None` when there is no such way, or nothing such is kept.
+    fn cold(&self) -> Option<std::sync::Arc<dyn Store>> {
+        None
+    }
+
     /// Whether bytes cross a network, so that how much is in flight has to follow the link.
     fn is_remote(&self) -> bool {
         false

@@ -68,9 +68,11 @@ pub fn open(root: &str, options: &StoreOptions) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "s3")]
         "s3" | "s3a" => return Ok(Arc::new(crate::cloud::s3::S3Store::open(root, options)?)),
         #[cfg(feature = "gcs")]
-        "gs" => return Ok(Arc::new(crate::cloud::gcs::open(root, options)?)),
+        "gs" => return Ok(Arc::new(crate::cloud::bucket::open::<crate::cloud::bucket::Gcs>(root, options)?)),
         #[cfg(feature = "azure")]
-        "az" => return Ok(Arc::new(crate::cloud::azure::open(root, options)?)),
+        "az" => {
+            return Ok(Arc::new(crate::cloud::bucket::open::<crate::cloud::bucket::Azure>(root, options)?));
+        }
         #[cfg(feature = "cassandra")]
         "cassandra" => return Ok(Arc::new(crate::CassandraStore::open(root, options)?)),
         #[cfg(feature = "hdfs")]

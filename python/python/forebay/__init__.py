@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
+from forebay.analysis import Analysis, analyze
 from forebay.batch import Batch, Payloads
 from forebay.dataset import Dataset, mix, open, synthetic
 from forebay.errors import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMAGENET",
+    "Analysis",
     "BadSample",
     "Batch",
     "CancelledError",
@@ -66,6 +68,7 @@ __all__ = [
     "UnavailableError",
     "UnsupportedError",
     "__version__",
+    "analyze",
     "image",
     "json",
     "label",

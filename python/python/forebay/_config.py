@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from forebay import _native
 from forebay.errors import ForebayError, InvalidConfigError, UnsupportedError
 
-__all__ = ["ARGUMENTS", "UNSET", "Unset", "resolve"]
+__all__ = ["ARGUMENTS", "UNSET", "Unset", "read_bool", "resolve"]
 
 
 class Unset:
@@ -158,6 +158,16 @@ def _via(value: Any) -> str:
         raise ValueError(f"is {value!r}: {problem}") from None
 
 
+def _metrics(value: Any) -> str:
+    """The setting as JSON, for the native loader, which checks it."""
+    if not isinstance(value, str | Mapping):
+        raise TypeError(f"is {value!r}: give 'host:port', or a dict with `listen` and `token_file`")
+    try:
+        return json.dumps(dict(value) if isinstance(value, Mapping) else value, default=os.fspath)
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"is {value!r}: {problem}") from None
+
+
 def _read_json(text: str) -> Any:
     if not text.startswith("{"):
         return text
@@ -221,7 +231,7 @@ def _none_or(read: Callable[[str], T]) -> Callable[[str], T | None]:
     return lambda text: None if text.lower() in ("none", "") else read(text)
 
 
-def _read_bool(text: str) -> Any:
+def read_bool(text: str) -> Any:
     words = {
         "1": True,
         "true": True,
@@ -249,14 +259,14 @@ _COUNT = _or_auto(_whole(1))
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
     "batch_size": Argument(1, _or_none(_whole(1)), _read_number),
-    "shuffle": Argument(False, _one_of(False, True, "full", "block", "resample"), _read_bool),
+    "shuffle": Argument(False, _one_of(False, True, "full", "block", "resample"), read_bool),
     "epoch_samples": Argument(None, _or_none(_whole(1, 2**48)), _read_number),
     "sharding": Argument(None, _or_none(_sharding)),
     "parts": Argument(None, _or_none(_whole(1, 1024)), _read_number),
     "size_classes": Argument(None, _or_none(_size_classes), _read_size_classes),
     "size_field": Argument(None, _or_none(_text)),
     "seed": Argument(None, _or_none(_whole(0, 2**64 - 1)), _read_number),
-    "drop_last": Argument(None, _or_none(_bool), _read_bool),
+    "drop_last": Argument(None, _or_none(_bool), read_bool),
     "last_batch": Argument(None, _or_none(_one_of("drop", "partial", "pad", "wrap"))),
     "num_workers": Argument(None, _or_auto(_whole(0, 1024)), _read_number),
     "prefetch_batches": Argument(None, _COUNT, _read_number),
@@ -264,14 +274,15 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "memory": Argument(None, _SIZE),
     "cache": Argument(None, _or_none(_cache), _read_json),
     "via": Argument(None, _or_none(_via), _read_json),
+    "metrics": Argument(None, _or_none(_metrics), _read_json),
     "inflight": Argument(None, _COUNT, _read_number),
     "request_bytes": Argument(None, _SIZE),
     "request_tries": Argument(None, _or_auto(_whole(1, 1000)), _read_number),
     "request_timeout": Argument(None, _or_auto(_seconds), _read_number),
     "request_deadline": Argument(None, _or_auto(_seconds), _read_number),
-    "hedge": Argument(True, _bool, _read_bool),
+    "hedge": Argument(True, _bool, read_bool),
     "slow_start": Argument(None, _or_none(_whole(1, 2**20)), _read_number),
-    "in_order": Argument(True, _bool, _read_bool),
+    "in_order": Argument(True, _bool, read_bool),
     "window": Argument(None, _or_auto(_whole(0, 8192)), _read_number),
     "timeout": Argument(600.0, _or_none(_seconds), _read_number),
     "rank": Argument(None, _or_none(_whole(0)), _read_number),
@@ -282,8 +293,8 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "epochs": Argument(None, _or_none(_whole(1)), _read_number),
     "block_bytes": Argument(None, _SIZE),
     "group_blocks": Argument(None, _COUNT, _read_number),
-    "pin_memory": Argument(False, _bool, _read_bool),
-    "persistent_workers": Argument(True, _bool, _read_bool),
+    "pin_memory": Argument(False, _bool, read_bool),
+    "persistent_workers": Argument(True, _bool, read_bool),
     "worker_init_fn": Argument(None, _or_none(_function)),
     "generator": Argument(None, _anything),
     "multiprocessing_context": Argument(None, _anything),

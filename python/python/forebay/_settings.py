@@ -60,6 +60,7 @@ def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "request_bytes": config["request_bytes"],
         "cache": config["cache"],
         "via": config["via"],
+        "metrics": config["metrics"],
         "command": [sys.executable, "-m", "forebay"],
         "slow_start": config["slow_start"],
         "hedge": config["hedge"],

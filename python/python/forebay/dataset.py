@@ -7,13 +7,14 @@ is stored.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forebay import _native
+from forebay import _config, _native
 from forebay.errors import ForebayError, InvalidConfigError, StaleError
 
 __all__ = ["Dataset", "mix", "open", "synthetic"]
@@ -131,10 +132,13 @@ def open(
     storage_options: Mapping[str, Any] | None = None,
     local: str | os.PathLike[str] | None = None,
     extensions: Sequence[str] | None = None,
-    rebuild: bool = False,
+    rebuild: bool | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Opens a dataset.
+
+    Every argument but `spec` and `progress` can also be given as an environment variable `FOREBAY_` + its name in
+    capitals (`storage_options` as JSON, `extensions` with commas); the argument wins.
 
     spec: a folder with one folder per class, a folder of files, tar shards such as `train-{000..146}.tar`, a manifest
         `x.fbm`, the same behind `s3://`, `https://`, `ais://`, `gs://` or `az://`, a table `cassandra://host/space/table`,
@@ -154,6 +158,11 @@ def open(
     The manifest is built once, without reading payloads, and kept; when the data changed it is built again and
     `Dataset.notes` says so.
     """
+    labels, kind = _given("labels", labels), _given("kind", kind)
+    manifest_dir, local = _given("manifest_dir", manifest_dir), _given("local", local)
+    storage_options = _given("storage_options", storage_options, _read_object)
+    extensions = _given("extensions", extensions, lambda text: [part.strip() for part in text.split(",")])
+    rebuild = bool(_given("rebuild", rebuild, _read_switch))
     parts = [spec] if isinstance(spec, str | os.PathLike) else list(spec)
     options: dict[str, Any] = {
         "spec": [os.fspath(part) for part in parts],
@@ -231,6 +240,33 @@ def mix(
         ("mix", {"parts": [(part._how, part.version, weight) for part, weight in opened]}),
         opened=_native.mix([(part.native, weight) for part, weight in opened]),
     )
+
+
+def _given(name: str, value: Any, read: Callable[[str], Any] = str) -> Any:
+    """An argument of `open`, or what the environment says in its place."""
+    text = os.environ.get(f"FOREBAY_{name.upper()}", "").strip()
+    if value is not None or not text:
+        return value
+    try:
+        return read(text)
+    except ValueError as problem:
+        raise InvalidConfigError(
+            f"open dataset: {name} is {text!r} (from FOREBAY_{name.upper()}): {problem}"
+        ) from None
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError('write it as JSON, such as {"endpoint": "http://127.0.0.1:9000"}')
+    return value
+
+
+def _read_switch(text: str) -> bool:
+    value = _config.read_bool(text)
+    if not isinstance(value, bool):
+        raise ValueError("give true or false")
+    return value
 
 
 def _texts(options: Mapping[str, Any]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from forebay.dataset import Dataset
 from forebay.dataset import open as open_dataset
 from forebay.errors import ForebayError, InvalidConfigError, UnsupportedError
 from forebay.recipe import Recipe, RecipeLike
-from forebay.stats import Stats
+from forebay.stats import Phase, Stats
 
 __all__ = ["BadSample", "Loader", "show"]
 
@@ -82,6 +82,9 @@ class Loader:
         "exactly_once"|"at_least_once"|"at_most_once", "target": "any"|"auto"|"local", "compression":
         "none"|"lz4"|"zstd"|"auto", "token_file": ..., "tls_ca": ..., "tls_cert": ..., "tls_key": ...}`. Batches, order
         and state are the same whatever it is.
+    metrics: shows figures to Prometheus at `http://HOST:PORT/metrics` from the first `iter` to `close`: an address
+        such as `"127.0.0.1:9464"` (port 0 is any free one), or `{"listen": ..., "token_file": ...}` for readers on
+        other machines. Ranks of one host listen at one port after the other.
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.
@@ -131,6 +134,7 @@ class Loader:
         memory: int | str | Unset | None = UNSET,
         cache: int | str | Mapping[str, Any] | Unset | None = UNSET,
         via: str | Mapping[str, Any] | Unset | None = UNSET,
+        metrics: str | Mapping[str, Any] | Unset | None = UNSET,
         inflight: int | Literal["auto"] | Unset | None = UNSET,
         request_bytes: int | str | Unset | None = UNSET,
         request_tries: int | Literal["auto"] | Unset | None = UNSET,
@@ -203,7 +207,7 @@ class Loader:
             )
         threads = self._settings["threads"] or max(1, _native.available_threads() // of)
         shared = {"threads": threads, "local_ranks": self._settings["local_ranks"] * of}
-        settings = {**self._settings, **shared, "turn": (number, of), "window": None}
+        settings = {**self._settings, **shared, "turn": (number, of), "window": None, "metrics": None}
         how = (settings, self._single, self._output_name, self._pin_memory)
         return _rebuild(self._data, self._recipe, how, None)
 
@@ -236,11 +240,20 @@ class Loader:
         taken = native.next()
         if taken is None:
             raise StopIteration
-        return wrap(taken, self._output, single=self._single)
+        batch = wrap(taken, self._output, single=self._single)
+        native.transferred()
+        return batch
 
     def __len__(self) -> int:
-        """Batches that the iteration in hand yields on this rank, or the next one would."""
-        return self._live_native().steps()
+        """Batches of a whole epoch on this rank. After a resume those before it count too, as trainers expect that
+        keep their own count of steps; `remaining` is what is left."""
+        return self._live_native().epoch_steps()
+
+    @property
+    def remaining(self) -> int:
+        """Batches of the epoch that are still to be taken on this rank."""
+        native = self._live_native()
+        return native.steps(native.cursor())
 
     @property
     def epoch(self) -> int:
@@ -328,8 +341,33 @@ class Loader:
     # Looking.
 
     def stats(self) -> Stats:
-        """Everything measured so far."""
+        """Everything measured so far. `print` it for a table of where the time went."""
         return Stats(json.loads(self._live_native().stats()))
+
+    def timeline(self, by: Literal["step", "epoch"] = "step") -> list[dict[str, Any]]:
+        """Where the time went in each of the last 1,024 steps, or of the last 64 epochs, the newest last.
+
+        Each has `epoch`, `step` (of an epoch its last), `batches`, `samples` and the parts in seconds: `step_seconds`,
+        `fetch_stall_seconds`, `prep_stall_seconds`, `queue_seconds`, `transfer_seconds`. A step is the wait for a batch
+        and what was then done with it.
+        """
+        if by not in ("step", "epoch"):
+            raise InvalidConfigError(f"list where the time went by `{by}`: it is `step` or `epoch`")
+        return list(json.loads(self._live_native().timeline(by == "epoch")))
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where figures are shown, while they are: `http://127.0.0.1:9464/metrics`."""
+        address = self._live_native().metrics_address()
+        return None if address is None else f"http://{address}/metrics"
+
+    def phase(self, name: str) -> Phase:
+        """Times a part of your loop: `with loader.phase("forward"): ...`. `stats()` shows it with its percentiles.
+
+        At most 32 names. What a device does after a call has returned is not in it: wait for the device inside of the
+        phase to have that too.
+        """
+        return Phase(self._live_native(), name)
 
     def resize_cache(self, cache: int | str | Mapping[str, Any]) -> None:
         """Changes how much the cache may hold, at once: sizes as for `cache=`, directories stay what they are.
@@ -352,6 +390,7 @@ class Loader:
             "epochs": epoch + 1,
             "prefetch_batches": 1,
             "via": None,
+            "metrics": None,
             "cache": None,
         }
         native = _native.Loader(self._data.native, self._recipe.to_json(), settings)

@@ -1,40 +1,130 @@
-"""Figures of a loader, as a dict that prints as a table."""
+"""Figures of a loader, as a dict that prints as a table, and the user's own phases in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Protocol
 
-__all__ = ["Stats"]
+__all__ = ["Phase", "Stats"]
 
 
 class Stats(dict[str, Any]):
-    """What was measured, by name with the unit last. `print` shows a table; the dict is plain numbers,
-    and words where a name has no unit, such as `cache_at`.
+    """What was measured, by name with the unit last. `print` shows a table of what is in use; the dict has everything,
+    plain numbers, and words where a name has no unit, such as `cache_at`. `phases` has a dict for each phase.
 
     The *stall* is the time your loop waited for batches, split into what would vanish if every payload were in memory
-    (fetch) and the rest (prep). The *step* is your own time between batches.
+    (fetch) and the rest (prep). The *step* is your own time between batches. *Queue* is the hand-over of batches that
+    were done, *transfer* making them the framework's. Together they are `wall_seconds`.
     """
 
+    def __init__(self, figures: Mapping[str, Any] | None = None) -> None:
+        super().__init__(figures or {})
+        phases = self.get("phases")
+        if isinstance(phases, list):
+            self["phases"] = {
+                phase["name"]: {name: value for name, value in phase.items() if name != "name"}
+                for phase in phases
+            }
+
     def __repr__(self) -> str:
-        return "\n".join(f"{name:<{_WIDTH}} {value}" for name, value in self._lines())
+        lines = [_row(*cells) for cells in self._times()]
+        if lines:
+            lines.append("")
+        lines += [f"{name:<{_WIDTH}} {value}" for name, value in self._lines()]
+        return "\n".join(lines)
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in self._lines())
-        return f"<table>{rows}</table>"
+        def row(cells: tuple[str, ...]) -> str:
+            return "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in cells) + "</tr>"
+
+        tables = [self._times(), self._lines()]
+        return "".join(f"<table>{''.join(row(cells) for cells in table)}</table>" for table in tables)
+
+    def _times(self) -> Iterator[tuple[str, ...]]:
+        """Where the time went: a line for each part, the user's phases below the step that they are part of."""
+        wall = self.get("wall_seconds", 0.0)
+        if not wall:
+            return
+        yield ("where the time went", "seconds", "share", "p50", "p95", "p99")
+        for part in _PARTS:
+            name = f"{part}_seconds"
+            yield self._part(
+                part.replace("_", " "), self[name], wall, *(self[f"{name}_{p}"] for p in _PERCENTILES)
+            )
+            if part == "step":
+                for phase, times in self.get("phases", {}).items():
+                    percentiles = (times[f"seconds_{p}"] for p in _PERCENTILES)
+                    yield self._part(f"  {phase}", times["seconds"], wall, *percentiles)
+        yield ("all", f"{wall:,.3f}", "100.0 %", "", "", "")
+
+    @staticmethod
+    def _part(name: str, seconds: float, wall: float, *percentiles: float) -> tuple[str, ...]:
+        return (name, f"{seconds:,.3f}", f"{seconds / wall:.1%}".replace("%", " %"), *map(_time, percentiles))
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        seconds = self.get("step_seconds", 0.0) + self.get("stall_seconds", 0.0)
+        seconds = self.get("wall_seconds", 0.0)
         if seconds > 0:
             yield "samples per second", f"{self.get('samples', 0) / seconds:,.0f}"
             yield "stall of all time", f"{self.get('stall_seconds', 0.0) / seconds:.1%}"
+        shown = (
+            {f"{part}_seconds" for part in _PARTS} | {"wall_seconds", "phases"} if seconds > 0 else {"phases"}
+        )
         for name, value in self.items():
-            yield name.replace("_", " "), _format(name, value)
+            is_unused = name.startswith(_OPTIONAL) and not value
+            is_unbounded = name == "window_bytes" and value >= _UNBOUNDED
+            is_percentile = name.endswith(tuple(f"_{p}" for p in _PERCENTILES))
+            if not (name in shown or is_unused or is_unbounded or is_percentile):
+                yield name.replace("_", " "), _format(name, value)
+
+
+class _Accounts(Protocol):
+    def add_phase(self, name: str, nanos: int) -> None: ...
+
+
+class Phase:
+    """Times what is done inside of `with`. Made by `Loader.phase`; may be used again, one at a time."""
+
+    def __init__(self, accounts: _Accounts, name: str) -> None:
+        self._accounts, self._name, self._since = accounts, name, 0
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter_ns()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._accounts.add_phase(self._name, time.perf_counter_ns() - self._since)
 
 
 _WIDTH = 24
+_PARTS = ("step", "fetch_stall", "prep_stall", "queue", "transfer")
+_PERCENTILES = ("p50", "p95", "p99")
+# Left out of the table, never of the dict, while they are zero: most loaders use none or few of these.
+_OPTIONAL = (
+    *("asked_again", "cache_", "hedges", "link_", "mixed_rounds", "padding", "retries", "rounds"),
+    *("skipped", "substituted", "throttled", "wire_", "workers"),
+)
+# The window of a store on this machine is bounded in requests alone.
+_UNBOUNDED = 1 << 60
+
+
+def _row(name: str, *cells: str) -> str:
+    return f"{name:<{_WIDTH}}" + "".join(f"{cell:>12}" for cell in cells).rstrip()
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:,.3f} s" if seconds >= 0.1 or seconds == 0 else f"{seconds * 1e3:,.3f} ms"
 
 
 def _format(name: str, value: float | str) -> str:
@@ -46,5 +136,5 @@ def _format(name: str, value: float | str) -> str:
                 return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
             value /= 1024
     if "_seconds" in name:
-        return f"{value:,.3f} s" if value >= 0.1 or value == 0 else f"{value * 1e3:,.3f} ms"
+        return _time(value)
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"

@@ -76,7 +76,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):
         elsewhere = self._turns.begun()
         if elsewhere is None:
             return len(self.loader)
-        return self.loader._live_native().steps(elsewhere.cursor or _native.start_of(elsewhere.epoch))
+        return self.loader._live_native().steps(_native.start_of(elsewhere.epoch))
 
     def set_epoch(self, epoch: int) -> None:
         """See `Loader.set_epoch`. Processes that were started already follow with their next iteration."""

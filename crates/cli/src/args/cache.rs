@@ -1,5 +1,6 @@
 //! The arguments of `forebay cache`.
 
+use super::service::CredentialArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -13,10 +14,14 @@ pub(crate) struct CacheArgs {
 /// What can be done with a cache.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// Show what a cache on disk holds: limit, bytes, payloads, datasets and ages.
+    /// Show what a cache holds, tier by tier: limit, bytes, payloads, hits and ages.
+    ///
+    /// Of a directory, of the processes that hold memory for all loaders of this host, or of a node that shares with
+    /// its peers. A node's token may also be in `FOREBAY_PEER_TOKEN`.
     #[command(after_help = "Examples:
-  forebay cache show /nvme/forebay
-  forebay cache show /nvme/forebay --json")]
+  forebay cache show                        the processes of this host
+  forebay cache show /nvme/forebay --json
+  forebay cache show node2:7846 --token-file token")]
     Show(CacheShowArgs),
 
     /// Read every payload of a cache on disk and name each that is damaged with its file and offset.
@@ -46,9 +51,11 @@ pub(crate) enum CacheCommand {
 /// `forebay cache show`.
 #[derive(Debug, Args)]
 pub(crate) struct CacheShowArgs {
-    /// The cache's directory.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+    /// The cache's directory, or a node as `host:port`. Without, the processes of this host.
+    #[arg(value_name = "PLACE")]
+    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) credentials: CredentialArgs,
 }
 
 /// `forebay cache verify`.

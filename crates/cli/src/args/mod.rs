@@ -2,6 +2,7 @@
 //!
 //! These types hold words as typed; `resolved` turns them into what the commands need, with all faults at once.
 
+mod analyze;
 mod cache;
 mod capacity;
 mod data;
@@ -12,6 +13,7 @@ mod stage;
 mod table;
 mod worker;
 
+pub(crate) use analyze::{AnalyzeArgs, AnalyzePlan};
 pub(crate) use cache::{
     CacheArgs, CacheClearArgs, CacheCommand, CacheShowArgs, CacheVerifyArgs, CacheWarmArgs,
 };
@@ -136,6 +138,17 @@ pub(crate) enum Command {
   forebay demo --samples 5000 --step-ms 2 --batch-size 64")]
     Demo(DemoArgs),
 
+    /// Measure what a pipeline can do and say what holds it back, what would help, and what would be if.
+    ///
+    /// Measures the fetch rate (nothing resident, read past the page cache) and the prep rate (everything resident), each for
+    /// some seconds, and sets them against the training step. Needs no root and writes nothing. The formulas are in
+    /// docs/concepts/stalls.md.
+    #[command(after_help = "Examples:
+  forebay analyze pipeline.toml --step 0.25
+  forebay analyze pipeline.toml --step 0.25 --what-if cache=50%,cores=x2
+  forebay analyze pipeline.toml --step 0.25 --json")]
+    Analyze(AnalyzeArgs),
+
     /// Compute drives, links, machines and their price for a dataset and its accelerators.
     ///
     /// For every known kind of drive: how many are needed, what decides that, what they give beyond what is asked, and the
@@ -153,7 +166,7 @@ pub(crate) enum Command {
   forebay config show --pipeline pipeline.toml")]
     Config(ConfigArgs),
 
-    /// Look after caches on disk.
+    /// Look after caches.
     #[command(after_help = "Examples:
   forebay cache show /nvme/forebay
   forebay cache verify /nvme/forebay
@@ -183,6 +196,16 @@ pub(crate) enum Command {
   forebay top 127.0.0.1:7077
   forebay top 127.0.0.1:7077 --once")]
     Top(TopArgs),
+
+    /// Print how many workers a service should have.
+    ///
+    /// The dispatcher measures how long jobs wait for batches and what one worker gives. It asks for more only while they
+    /// wait, for fewer when fewer have been enough for a while, and for no more when a store or a link gives no more. What
+    /// starts and stops workers is up to you: set the number that is printed.
+    #[command(after_help = "Examples:
+  forebay scale 127.0.0.1:7077
+  forebay scale 127.0.0.1:7077 --json")]
+    Scale(AskArgs),
 
     /// Give a worker no more spans, so that it can be stopped without anybody waiting.
     #[command(after_help = "Example:

@@ -59,7 +59,8 @@ pub(crate) struct PackArgs {
     /// The folder for the shards; it is made when it is missing.
     #[arg(value_name = "OUT", required_unless_present = "to")]
     pub(crate) out: Option<PathBuf>,
-    /// A store for the shards instead of a folder, such as `s3://bucket/shards/`.
+    /// A store for the shards instead of a folder, such as `s3://bucket/shards/`; a table, `cassandra://`, takes a row
+    /// for each sample, as `ingest` writes them.
     #[arg(long, value_name = "URL", conflicts_with = "out")]
     pub(crate) to: Option<String>,
     /// What that store is told, such as `endpoint=http://127.0.0.1:9000`; may be given several times.

@@ -1,11 +1,15 @@
 //! What the commands need: typed words with units read, files loaded and checks done.
 
+#[cfg(feature = "cassandra")]
+use super::IngestPlan;
 use super::{Data, DemoArgs, InfoArgs, PackArgs, ShowArgs};
 use crate::pipeline::{LoaderSettings, Pipeline, RawPipeline};
 use forebay_core::recipe::Recipe;
 use forebay_core::size::parse_bytes;
 use forebay_core::{Error, Result};
 use forebay_engine::shard::ShardWriterOptions;
+#[cfg(feature = "cassandra")]
+use forebay_engine::source::ingest::IngestOptions;
 use forebay_store::StoreOptions;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -74,6 +78,21 @@ impl PackArgs {
             },
             shuffle: self.shuffle.then_some(self.seed),
         })
+    }
+}
+
+#[cfg(feature = "cassandra")]
+impl PackPlan {
+    /// Whether samples are to become rows.
+    pub(crate) fn is_for_table(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| to.url.starts_with("cassandra://"))
+    }
+
+    /// The same samples as rows of the table.
+    pub(crate) fn into_rows(self) -> IngestPlan {
+        let to = self.to.map_or_else(|| (String::new(), StoreOptions::new()), |to| (to.url, to.options));
+        let options = IngestOptions { overwrite: self.shards.overwrite, ..IngestOptions::default() };
+        IngestPlan { data: self.data, to: to.0.trim_end_matches('/').to_owned(), store: to.1, options }
     }
 }
 

@@ -1,9 +1,10 @@
-//! The arguments of `forebay dispatcher`, `status`, `top` and `drain`.
+//! The arguments of `forebay dispatcher`, `status`, `top`, `scale` and `drain`.
 
 use clap::Args;
 use forebay_core::dispatcher::Settings;
+use forebay_core::scale::ScaleSettings;
 use forebay_core::{Error, Result};
-use forebay_net::{Credentials, PeerTls, Token};
+use forebay_net::{Credentials, MetricsOptions, MetricsServer, PeerTls, Show, Token};
 use std::path::PathBuf;
 
 /// Who may take part, in a service of several processes.
@@ -49,6 +50,28 @@ impl CredentialArgs {
     }
 }
 
+/// Where figures are shown.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArgs {
+    /// Show figures to Prometheus at `http://HOST:PORT/metrics`; port 0 is any free one.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Metrics")]
+    metrics: Option<String>,
+    /// A file with the secret that readers of figures must show. Without it they are for this machine only.
+    #[arg(long, value_name = "FILE", requires = "metrics", help_heading = "Metrics")]
+    metrics_token_file: Option<PathBuf>,
+}
+
+impl MetricsArgs {
+    /// Begins to show `show`, where that was asked for, and gives the address.
+    pub(crate) fn start(&self, show: Show) -> Result<Option<(MetricsServer, String)>> {
+        let Some(listen) = &self.metrics else { return Ok(None) };
+        let options = MetricsOptions::new(listen, self.metrics_token_file.as_deref())?;
+        let server = MetricsServer::start(&options, show)?;
+        let url = format!("http://{}/metrics", server.address());
+        Ok(Some((server, url)))
+    }
+}
+
 /// `forebay dispatcher`.
 #[derive(Debug, Args)]
 pub(crate) struct DispatcherArgs {
@@ -67,6 +90,17 @@ pub(crate) struct DispatcherArgs {
     /// Seconds for which a job with dynamic sharding is kept when all its consumers are gone.
     #[arg(long, default_value_t = 600.0, value_name = "SECONDS")]
     pub(crate) job_timeout: f64,
+    /// Fewest workers that `forebay scale` asks for.
+    #[arg(long, default_value_t = 1, value_name = "COUNT", help_heading = "Number of workers")]
+    pub(crate) least_workers: u64,
+    /// Most workers that `forebay scale` asks for, however long jobs wait.
+    #[arg(long, default_value_t = 100, value_name = "COUNT", help_heading = "Number of workers")]
+    pub(crate) most_workers: u64,
+    /// Share of their time that jobs may wait for batches before `forebay scale` asks for more workers.
+    #[arg(long, default_value_t = 0.05, value_name = "SHARE", help_heading = "Number of workers")]
+    pub(crate) waiting_share: f64,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
 }
@@ -89,13 +123,30 @@ impl DispatcherArgs {
             ..Settings::default()
         })
     }
+
+    /// What is aimed at with the number of workers.
+    pub(crate) fn scale(&self) -> Result<ScaleSettings> {
+        let (least_workers, most_workers) = (self.least_workers, self.most_workers);
+        if most_workers == 0 || least_workers > most_workers {
+            return Err(Error::invalid_config(format!(
+                "read `--most-workers`: {most_workers} is no number of {least_workers} or more workers"
+            )));
+        }
+        let waiting_share = self.waiting_share;
+        if !(0.001..=0.9).contains(&waiting_share) {
+            return Err(Error::invalid_config(format!(
+                "read `--waiting-share`: {waiting_share} is no share, give 0.001 to 0.9"
+            )));
+        }
+        Ok(ScaleSettings { least_workers, most_workers, waiting_share, ..ScaleSettings::default() })
+    }
 }
 
 /// The dispatcher that a command asks.
 #[derive(Debug, Args)]
 pub(crate) struct AskArgs {
-    /// The dispatcher: `forebay://host:port`, or `host:port`. `status` also takes `auto` and `unix:///path`: the process
-    /// of this host that its jobs share.
+    /// The dispatcher: `forebay://host:port`, or `host:port`. `status` and `top` also take `auto` and `unix:///path`: the
+    /// process of this host that its jobs share.
     #[arg(value_name = "URL")]
     pub(crate) url: String,
     /// Seconds to wait for it while it is away.

@@ -1,5 +1,6 @@
 //! The arguments of `forebay share` and `forebay worker`, and what they mean.
 
+use super::service::MetricsArgs;
 use clap::{Args, ValueEnum};
 use forebay_core::size::parse_bytes;
 use forebay_core::staging::Late;
@@ -22,6 +23,8 @@ pub(crate) struct ShareArgs {
     pub(crate) socket: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) how: MakingArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     /// Leave some time after the last job; for loaders that start it when it is missing.
     #[arg(long, hide = true)]
     pub(crate) on_demand: bool,
@@ -44,6 +47,8 @@ pub(crate) struct WorkerArgs {
     pub(crate) same_host: SameHost,
     #[command(flatten)]
     pub(crate) how: MakingArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     /// A file with the secret that all processes of the service know.
     #[arg(long, value_name = "FILE", help_heading = "Credentials")]
     pub(crate) token_file: Option<PathBuf>,

@@ -1,13 +1,13 @@
 //! `forebay cache`: looking after a cache on disk.
 
-use super::{Context, Done, cache_warm, counted, seconds, size};
-use crate::args::{CacheClearArgs, CacheCommand, CacheShowArgs, CacheVerifyArgs};
+use super::{Context, Done, cache_show, cache_warm, counted, seconds, size};
+use crate::args::{CacheClearArgs, CacheCommand, CacheVerifyArgs};
 use crate::progress::Progress;
 use forebay_core::{Error, Result};
-use forebay_engine::cache::disk::{DiskTier, DiskView, Stored};
+use forebay_engine::cache::disk::{DiskTier, Stored};
 use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 /// Exit code when damage was found: the same as for an error about corrupt data.
 const DAMAGED: i32 = 3;
@@ -16,50 +16,11 @@ const READS: usize = 16;
 
 pub(super) fn run(command: &CacheCommand, context: &Context) -> Result<Done> {
     match command {
-        CacheCommand::Show(args) => show(args, context),
+        CacheCommand::Show(args) => cache_show::run(args, context),
         CacheCommand::Verify(args) => verify(args, context),
         CacheCommand::Warm(args) => cache_warm::run(args, context),
         CacheCommand::Clear(args) => clear(args, context),
     }
-}
-
-fn show(args: &CacheShowArgs, context: &Context) -> Result<Done> {
-    let view = DiskTier::look(&args.dir)?.detail();
-    let (oldest, newest) = ages(&view);
-    let report = &context.report;
-    let tier = &view.tier;
-    report.fact("cache", args.dir.display());
-    report.fact("limit", size(tier.limit));
-    report.fact("payloads", format_args!("{}, {}", super::count(tier.payloads), size(tier.bytes)));
-    report.fact("datasets", super::count(view.groups));
-    let dead = if view.dead_bytes > 0 {
-        format!(", {} to be compacted", size(view.dead_bytes))
-    } else {
-        String::new()
-    };
-    report.fact(
-        "files",
-        format_args!("{} in {}{dead}", size(view.file_bytes), counted(view.segments, "segment")),
-    );
-    if let (Some(oldest), Some(newest)) = (oldest, newest) {
-        report.fact("kept", format_args!("{} to {} ago", age(newest), age(oldest)));
-    }
-    if !view.sound_index {
-        report.fact("index", "missing or damaged; the next writer makes it again");
-    }
-    Ok(Done::with(json!({
-        "dir": args.dir,
-        "limit": tier.limit,
-        "bytes": tier.bytes,
-        "payloads": tier.payloads,
-        "groups": view.groups,
-        "segments": view.segments,
-        "file_bytes": view.file_bytes,
-        "dead_bytes": view.dead_bytes,
-        "oldest_seconds": oldest,
-        "newest_seconds": newest,
-        "sound_index": view.sound_index,
-    })))
 }
 
 fn verify(args: &CacheVerifyArgs, context: &Context) -> Result<Done> {
@@ -147,39 +108,10 @@ fn clear(args: &CacheClearArgs, context: &Context) -> Result<Done> {
     Ok(Done::with(json!({ "files": cleared.files, "bytes": cleared.bytes, "left": cleared.left })))
 }
 
-/// Seconds since the oldest and the newest payload were kept.
-fn ages(view: &DiskView) -> (Option<u64>, Option<u64>) {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let since = |kept: Option<u32>| kept.map(|kept| now.saturating_sub(u64::from(kept)));
-    (since(view.oldest), since(view.newest))
-}
-
-/// An age for people. Payloads are stamped with whole seconds.
-fn age(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86400),
-    }
-}
-
 fn path(args: &CacheVerifyArgs, one: &Stored) -> String {
     args.dir.join(&one.file).display().to_string()
 }
 
 fn object(one: &Stored) -> Value {
     json!({ "kind": "damaged", "payload": one.id.to_string(), "object": one.file, "offset": one.offset, "length": one.length })
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn ages_are_told_in_the_unit_that_suits_them() {
-        for (seconds, text) in
-            [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 days")]
-        {
-            assert_eq!(super::age(seconds), text);
-        }
-    }
 }

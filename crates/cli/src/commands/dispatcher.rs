@@ -14,14 +14,20 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
         state: args.state.clone(),
         credentials: args.credentials.resolve()?,
         settings: args.settings()?,
+        scale: args.scale()?,
         ..DispatcherOptions::default()
     };
     let threads = Threads::shared()?;
     let mut running = threads.block_on(serve(options, threads.clone()))?;
+    let metrics = args.metrics.start(running.metrics())?;
+    let shown = metrics.as_ref().map(|(_, url)| url);
     // Whoever started us reads the address from the first line.
     let url = format!("forebay://{}", running.address());
     context.report.line(&url);
-    context.report.object(&json!({ "url": url, "state": args.state }));
+    context.report.object(&json!({ "url": url, "state": args.state, "metrics": shown }));
+    if let Some((_, url)) = &metrics {
+        context.report.note(format_args!("figures at {url}"));
+    }
     if args.state.is_none() {
         context.report.note("without `--state` nothing that is decided here survives this process");
     }
@@ -34,6 +40,7 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
             break Some(error);
         }
     };
+    drop(metrics);
     threads.block_on(running.stop());
     match failed {
         Some(error) => Err(error),

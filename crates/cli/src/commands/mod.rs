@@ -3,9 +3,11 @@
 //! A command says things to people while it works and returns a [`Done`]: the object that `--json` prints and the
 //! exit code. Errors are returned, never printed here.
 
+mod analyze;
 pub(crate) mod bench;
 mod cache;
 mod cache_host;
+mod cache_show;
 mod cache_warm;
 mod capacity;
 mod config;
@@ -26,7 +28,7 @@ mod status;
 mod verify;
 mod worker;
 
-use crate::args::{Command, ConfigCommand, Data};
+use crate::args::{Command, ConfigCommand, Data, PackPlan};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::Report;
@@ -63,7 +65,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Info(args) => info::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),
         Command::Index(args) => index::run(&args, context),
-        Command::Pack(args) => pack::run(&args.resolve()?, context),
+        Command::Pack(args) => pack(args.resolve()?, context),
         Command::Stage(args) => stage::run(&args.resolve()?, context),
         #[cfg(feature = "cassandra")]
         Command::Ingest(args) => ingest::run(&args.resolve()?, context),
@@ -76,6 +78,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Split(args) => split::run(&args.resolve()?, context),
         Command::Show(args) => show::run(&args.resolve()?, context),
         Command::Demo(args) => demo::run(&args.resolve()?, context),
+        Command::Analyze(args) => analyze::run(&args.resolve()?, context),
         Command::Plan(args) => capacity::run(&args.resolve()?, context),
         Command::Config(args) => match args.command {
             ConfigCommand::Show(args) => config::show(&args, context),
@@ -84,6 +87,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Dispatcher(args) => dispatcher::run(&args, context),
         Command::Status(args) => status::status(&args, context),
         Command::Top(args) => status::top(&args, context),
+        Command::Scale(args) => status::scale(&args, context),
         Command::Drain(args) => status::drain(&args, context),
         Command::Share(args) => share::run(&args, context),
         Command::Worker(args) => worker::run(&args, context),
@@ -92,6 +96,15 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::CacheHost(args) => cache_host::run(&args, context),
         Command::Reference(args) => reference::run(&args, context),
     }
+}
+
+/// Shards into a folder or a store; a table takes rows instead.
+fn pack(plan: PackPlan, context: &Context) -> Result<Done> {
+    #[cfg(feature = "cassandra")]
+    if plan.is_for_table() {
+        return ingest::run(&plan.into_rows(), context);
+    }
+    pack::run(&plan, context)
 }
 
 fn version(context: &Context) -> Done {

@@ -20,8 +20,13 @@ pub(super) fn run(args: &ShareArgs, context: &Context) -> Result<Done> {
         return Ok(Done::with(json!({ "url": url, "served": false })));
     };
     // Whoever started us reads where it is from the first line.
+    let metrics = args.metrics.start(share.running().metrics())?;
     context.report.line(&url);
-    context.report.object(&json!({ "url": url, "served": true }));
+    let shown = metrics.as_ref().map(|(_, url)| url);
+    context.report.object(&json!({ "url": url, "served": true, "metrics": shown }));
+    if let Some((_, url)) = &metrics {
+        context.report.note(format_args!("figures at {url}"));
+    }
     let interrupted = loop {
         if context.interrupt.sleep(SLICE).is_err() {
             break true;
@@ -30,6 +35,7 @@ pub(super) fn run(args: &ShareArgs, context: &Context) -> Result<Done> {
             break false;
         }
     };
+    drop(metrics);
     share.stop();
     // The object was printed when it began.
     Ok(Done { object: None, code: if interrupted { 130 } else { 0 } })

@@ -33,10 +33,16 @@ pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
     plan.options.reports = Some((Arc::new(reports), BEAT));
     let mut running = serve(plan.options, Arc::new(plan.makers))?;
     let address = running.address().to_string();
+    let metrics = args.metrics.start(running.metrics())?;
+    let shown = metrics.as_ref().map(|(_, url)| url);
     // Whoever started us reads where it is from the first line.
     context.report.line(format_args!("{address} worker {id}"));
-    context.report.object(&json!({ "address": address, "worker": id.to_string() }));
+    context.report.object(&json!({ "address": address, "worker": id.to_string(), "metrics": shown }));
+    if let Some((_, url)) = &metrics {
+        context.report.note(format_args!("figures at {url}"));
+    }
     let code = watch(&running, context)?;
+    drop(metrics);
     running.stop();
     Ok(Done { object: None, code })
 }

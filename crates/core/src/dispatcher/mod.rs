@@ -2,8 +2,8 @@
 //! events out, time as a number.
 //!
 //! [`State`] is what must not be forgotten and changes by [`Event`]s alone; `pulse` is what may be: who was heard of
-//! when. `workers`, `jobs` and `spans` decide, `placing` chooses a worker; `caches` knows the nodes
-//! that keep payloads for each other. It never sees a payload or where data lies,
+//! when. `workers`, `jobs` and `spans` decide, `placing` chooses a worker, `scaling` says how many there should be;
+//! `caches` knows the nodes that keep payloads for each other. It never sees a payload or where data lies,
 //! and nothing it forgets or doubles can cost a sample, because any worker can make any batch again. The one exception
 //! is dynamic sharding ([`taking`](Command::TakeSpan)), where the dispatcher alone knows what is left of an epoch: its
 //! events must be on disk before the answer is given. Sockets and the journal are in `forebay-net`.
@@ -11,8 +11,12 @@
 mod caches;
 mod command;
 mod jobs;
+mod known;
+mod leasing;
 mod placing;
 mod pulse;
+mod scaling;
+mod snapshot;
 mod spans;
 mod state;
 mod taking;
@@ -23,7 +27,8 @@ mod words;
 mod workers;
 
 pub use command::{Command, Event, FeedJobs, HeartbeatReply, Located, Reply, Settings};
-pub use state::{MAX_LEASES, State};
+pub use leasing::MAX_LEASES;
+pub use state::State;
 pub use view::{ConsumerView, FeedView, JobView, TakingView, View, WorkerView};
 pub use words::{
     JobName, LeaseId, Load, MAX_LIST, MAX_SPANS, MAX_TEXT, Progress, Reached, Sharding, Terms, Visitation,
@@ -31,8 +36,10 @@ pub use words::{
 };
 
 use crate::Result;
+use crate::scale::ScaleSettings;
 use caches::Caches;
 use pulse::{Pulses, Silent};
+use scaling::Scaling;
 
 /// The machine: what is known, and who was heard of when.
 #[derive(Clone, Debug)]
@@ -40,6 +47,7 @@ pub struct Dispatcher {
     state: State,
     pulses: Pulses,
     caches: Caches,
+    scaling: Scaling,
     settings: Settings,
 }
 
@@ -47,7 +55,14 @@ impl Dispatcher {
     /// A machine that goes on from a state. Everybody known counts as heard of now.
     pub fn new(state: State, settings: Settings, now: u64) -> Self {
         let pulses = Pulses::new(&state, &settings, now);
-        Self { state, pulses, caches: Caches::new(now), settings }
+        let scaling = Scaling::new(ScaleSettings::default(), &state, now);
+        Self { state, pulses, caches: Caches::new(now), scaling, settings }
+    }
+
+    /// The same, with other aims for the number of workers.
+    #[must_use]
+    pub fn with_scale(self, scale: ScaleSettings, now: u64) -> Self {
+        Self { scaling: Scaling::new(scale, &self.state, now), ..self }
     }
 
     /// What is known.
@@ -118,6 +133,7 @@ impl Dispatcher {
             }
         }
         self.caches.lapse(&self.settings, now);
+        self.scaling.look(&self.state, &self.pulses, now);
         Reply::Done
     }
 }

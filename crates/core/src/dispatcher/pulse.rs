@@ -40,8 +40,12 @@ pub(super) struct WorkerPulse {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConsumerPulse {
     pub(super) heard: u64,
+    /// When it last said how far it is; it is heard of more often than that.
+    pub(super) told: Option<u64>,
     pub(super) progress: Progress,
     pub(super) samples_per_second: f64,
+    /// Share of its time that it waits.
+    pub(super) waiting_share: f64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -106,14 +110,18 @@ impl Pulses {
         settings: &Settings,
         now: u64,
     ) {
-        let before = self.consumers.get(job).and_then(|pulses| pulses.get(&rank)).map(|pulse| pulse.heard);
         self.consumer(job, rank, settings, now);
         let Some(pulse) = self.consumers.get_mut(job).and_then(|pulses| pulses.get_mut(&rank)) else {
             return;
         };
-        let passed = now.saturating_sub(before.unwrap_or(now));
+        let passed = now.saturating_sub(pulse.told.unwrap_or(now));
         smooth(&mut pulse.samples_per_second, progress.taken.saturating_sub(pulse.progress.taken), passed);
-        pulse.progress = progress;
+        if passed > 0 {
+            let waited = progress.waits_ms.saturating_sub(pulse.progress.waits_ms);
+            let share = (waited as f64 / passed as f64).min(1.0);
+            pulse.waiting_share = pulse.waiting_share * 0.5 + share * 0.5;
+        }
+        (pulse.told, pulse.progress) = (Some(now), progress);
     }
 
     /// A job without consumers is kept for a while.

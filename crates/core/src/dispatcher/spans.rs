@@ -2,7 +2,7 @@
 
 use super::Dispatcher;
 use super::command::{Event, Located, Reply};
-use super::state::Lease;
+use super::known::Lease;
 use super::words::{JobName, LeaseId, MAX_LIST, MAX_SPANS, Who, WorkerId};
 use crate::feed::{FeedId, Span};
 use crate::{Error, Result};

@@ -1,20 +1,15 @@
 //! What the dispatcher knows and must not forget. It changes by [`Event`]s alone, so a journal of them brings it back.
 //!
-//! Leases that every attached job has passed go away by themselves, and beyond [`MAX_LEASES`] the oldest do: a span
-//! that is asked for again is leased anew, which costs making some batches again and nothing else.
+//! `known` is what it holds of each, `leasing` keeps leases in step with workers and feeds, `snapshot` writes the
+//! shortest journal that gives a state back.
 
 use super::command::Event;
+use super::known::{Consumer, Feed, Job, Lease, Worker};
 use super::placing::Placing;
 use super::taking::{Ranges, Taking};
-use super::words::{JobName, LeaseId, Reached, Terms, Who, WorkerId};
+use super::words::{JobName, LeaseId, Terms, WorkerId};
 use crate::feed::{FeedId, Span};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Most leases that are remembered.
-pub const MAX_LEASES: usize = 1 << 17;
-
-/// Leases in one event of a snapshot.
-const LEASES_PER_EVENT: usize = 1024;
 
 /// All that is known. Equal states decide equally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,83 +24,6 @@ pub struct State {
     /// Leases by age.
     pub(super) leases: BTreeMap<LeaseId, (FeedId, Span)>,
     pub(super) placing: Placing,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Worker {
-    pub(super) address: String,
-    pub(super) tags: Vec<String>,
-    pub(super) slots: u32,
-    pub(super) incarnation: u64,
-    pub(super) draining: bool,
-    pub(super) leased: u64,
-    pub(super) spans: BTreeMap<FeedId, BTreeSet<Span>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
-    pub(super) terms: Terms,
-    pub(super) consumers: BTreeMap<u64, Consumer>,
-    /// How far its consumers are, and how many are that far.
-    reached: BTreeMap<Reached, u64>,
-    pub(super) taking: Option<Taking>,
-    /// As it stands in its feed.
-    floor: Option<Reached>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Consumer {
-    /// The number that its process drew.
-    pub(super) process: u64,
-    /// The process whose place it took: what that one still sends is refused.
-    pub(super) before: Option<u64>,
-    pub(super) reached: Reached,
-    pub(super) step: u64,
-    /// The last request for a span that changed something, and what was given for it.
-    pub(super) request: u64,
-    pub(super) given: Option<u64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Feed {
-    pub(super) label: String,
-    pub(super) span_positions: u64,
-    pub(super) epoch_positions: u64,
-    pub(super) jobs: BTreeSet<JobName>,
-    /// How far each job with consumers is.
-    pub(super) floors: BTreeSet<(Reached, JobName)>,
-    pub(super) leases: BTreeMap<Span, Lease>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lease {
-    pub(super) worker: WorkerId,
-    pub(super) id: LeaseId,
-}
-
-impl Job {
-    /// Before this, no consumer asks again. None without consumers.
-    pub(super) fn floor(&self, span_positions: u64) -> Option<Reached> {
-        let lowest = *self.reached.first_key_value()?.0;
-        let Some(taking) = &self.taking else { return Some(lowest) };
-        Some(match taking.floor() {
-            Some(number) => Reached { epoch: taking.epoch, position: number.saturating_mul(span_positions) },
-            None => Reached { epoch: taking.epoch.saturating_add(1), position: 0 },
-        })
-    }
-
-    fn come(&mut self, reached: Reached) {
-        *self.reached.entry(reached).or_default() += 1;
-    }
-
-    fn go(&mut self, reached: Reached) {
-        if let Some(count) = self.reached.get_mut(&reached) {
-            *count -= 1;
-            if *count == 0 {
-                self.reached.remove(&reached);
-            }
-        }
-    }
 }
 
 impl State {
@@ -227,39 +145,6 @@ impl State {
         }
     }
 
-    /// The shortest list of events that gives this state.
-    pub fn events(&self) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (worker, known) in &self.workers {
-            let Worker { address, tags, slots, incarnation, draining, .. } = known.clone();
-            events.push(Event::WorkerRegistered { worker: *worker, address, tags, slots, incarnation });
-            if draining {
-                events.push(Event::WorkerDraining { worker: *worker });
-            }
-        }
-        for (feed, known) in &self.feeds {
-            for name in &known.jobs {
-                if let Some(job) = self.jobs.get(name) {
-                    // The first job of a feed decides its spans, and may have gone since.
-                    let terms = Terms { feed: *feed, label: known.label.clone(), ..job.terms.clone() };
-                    let terms = Terms { span_positions: known.span_positions, ..terms };
-                    job_events(name, job, terms, &mut events);
-                }
-            }
-            let leases: Vec<_> = known
-                .leases
-                .iter()
-                .map(|(span, lease)| (span.epoch, span.number, lease.worker, lease.id))
-                .collect();
-            for some in leases.chunks(LEASES_PER_EVENT) {
-                events.push(Event::SpansLeased { feed: *feed, leases: some.to_vec() });
-            }
-        }
-        let (next_lease, next_incarnation) = (self.next_lease, self.next_incarnation);
-        events.push(Event::NumbersUsed { next_lease, next_incarnation });
-        events
-    }
-
     /// Workers, jobs, consumers and leases that are known: what memory goes by.
     pub fn sizes(&self) -> [usize; 4] {
         [self.workers.len(), self.jobs.len(), self.consumers, self.leases.len()]
@@ -270,73 +155,6 @@ impl State {
         self.feeds.iter().flat_map(|(feed, known)| {
             known.leases.iter().map(|(span, lease)| (*feed, *span, lease.worker, lease.id))
         })
-    }
-
-    /// Leases a span, instead of whom it was leased to before.
-    pub(super) fn lease(&mut self, feed: FeedId, span: Span, lease: Lease) {
-        self.next_lease = self.next_lease.max(lease.id.0 + 1);
-        if !self.feeds.contains_key(&feed) || !self.workers.contains_key(&lease.worker) {
-            return;
-        }
-        self.release(feed, span);
-        if let Some(known) = self.feeds.get_mut(&feed) {
-            known.leases.insert(span, lease);
-            self.leases.insert(lease.id, (feed, span));
-        }
-        self.weigh(lease.worker, |worker| {
-            worker.leased += 1;
-            worker.spans.entry(feed).or_default().insert(span);
-        });
-        if self.leases.len() > MAX_LEASES
-            && let Some((_, (feed, span))) = self.leases.pop_first()
-        {
-            self.release(feed, span);
-        }
-    }
-
-    fn release(&mut self, feed: FeedId, span: Span) {
-        let known = self.feeds.get_mut(&feed);
-        let Some(lease) = known.and_then(|known| known.leases.remove(&span)) else { return };
-        self.released(feed, span, lease);
-    }
-
-    /// A lease was taken out of its feed.
-    fn released(&mut self, feed: FeedId, span: Span, lease: Lease) {
-        self.leases.remove(&lease.id);
-        self.weigh(lease.worker, |worker| {
-            worker.leased -= 1;
-            if let Some(spans) = worker.spans.get_mut(&feed) {
-                spans.remove(&span);
-                if spans.is_empty() {
-                    worker.spans.remove(&feed);
-                }
-            }
-        });
-    }
-
-    /// Changes how much a worker has.
-    fn weigh(&mut self, worker: WorkerId, change: impl FnOnce(&mut Worker)) {
-        let Some(known) = self.workers.get_mut(&worker) else { return };
-        if known.draining {
-            return change(known);
-        }
-        self.placing.remove(worker, known.leased, known.slots);
-        change(known);
-        self.placing.add(worker, known.leased, known.slots);
-    }
-
-    fn lose_worker(&mut self, worker: WorkerId) {
-        let Some(known) = self.workers.remove(&worker) else { return };
-        self.placing.remove(worker, known.leased, known.slots);
-        self.addresses.remove(&known.address);
-        for (feed, spans) in known.spans {
-            let Some(feed) = self.feeds.get_mut(&feed) else { continue };
-            for span in spans {
-                if let Some(lease) = feed.leases.remove(&span) {
-                    self.leases.remove(&lease.id);
-                }
-            }
-        }
     }
 
     fn attach_job(&mut self, name: &JobName, terms: &Terms) {
@@ -391,46 +209,5 @@ impl State {
         }
         let feed = job.terms.feed;
         self.drop_passed(feed);
-    }
-
-    fn drop_passed(&mut self, feed: FeedId) {
-        loop {
-            let Some(known) = self.feeds.get_mut(&feed) else { return };
-            let Some((floor, _)) = known.floors.first() else { return };
-            let first = Span { epoch: floor.epoch, number: floor.position / known.span_positions };
-            let Some(entry) = known.leases.first_entry().filter(|entry| *entry.key() < first) else { return };
-            let (span, lease) = entry.remove_entry();
-            self.released(feed, span, lease);
-        }
-    }
-}
-
-/// The events that bring one job back.
-fn job_events(name: &JobName, job: &Job, terms: Terms, events: &mut Vec<Event>) {
-    events.push(Event::JobAttached { job: name.clone(), terms });
-    for (rank, consumer) in &job.consumers {
-        for process in consumer.before.into_iter().chain([consumer.process]) {
-            let who = Who { job: name.clone(), rank: *rank, consumer: process };
-            events.push(Event::ConsumerAttached { who, from: consumer.reached, step: consumer.step });
-        }
-    }
-    let Some(taking) = &job.taking else { return };
-    events.push(Event::EpochStarted {
-        job: name.clone(),
-        epoch: taking.epoch,
-        start: taking.start,
-        remaining: taking.not_done(),
-        done: taking.done,
-        dropped: taking.dropped,
-    });
-    let taken = |rank, request, given| {
-        let done = Vec::new();
-        Event::SpanTaken { job: name.clone(), rank, request, done, given }
-    };
-    for (number, rank) in &taking.in_hand {
-        events.push(taken(*rank, 0, Some(*number)));
-    }
-    for (rank, consumer) in job.consumers.iter().filter(|(_, consumer)| consumer.request > 0) {
-        events.push(taken(*rank, consumer.request, consumer.given));
     }
 }

@@ -3,6 +3,7 @@
 use super::Dispatcher;
 use super::words::{JobName, Load, Progress, Terms, WorkerId, feed_text};
 use crate::feed::FeedId;
+use crate::scale::Wanted;
 use serde::{Deserialize, Serialize};
 
 /// The dispatcher at one moment.
@@ -16,6 +17,9 @@ pub struct View {
     pub jobs: Vec<JobView>,
     /// Leases that are not passed yet.
     pub leases: u64,
+    /// How many workers there should be.
+    #[serde(default)]
+    pub scale: Wanted,
 }
 
 /// One worker.
@@ -91,6 +95,9 @@ pub struct ConsumerView {
     pub silent_ms: u64,
     /// Samples received in a second, lately.
     pub samples_per_second: f64,
+    /// Share of its time that it waits for batches, lately.
+    #[serde(default)]
+    pub waiting_share: f64,
 }
 
 /// An epoch that is given out span by span.
@@ -144,8 +151,8 @@ impl Dispatcher {
                     let progress =
                         Progress { reached: consumer.reached, step: consumer.step, ..pulse.progress };
                     let silent_ms = now.saturating_sub(pulse.heard);
-                    let samples_per_second = pulse.samples_per_second;
-                    ConsumerView { rank: *rank, progress, silent_ms, samples_per_second }
+                    let (samples_per_second, waiting_share) = (pulse.samples_per_second, pulse.waiting_share);
+                    ConsumerView { rank: *rank, progress, silent_ms, samples_per_second, waiting_share }
                 })
                 .collect();
             JobView {
@@ -166,6 +173,7 @@ impl Dispatcher {
             feeds: feeds.collect(),
             jobs: jobs.collect(),
             leases: state.leases.len() as u64,
+            scale: self.scaling.wanted(),
         }
     }
 }

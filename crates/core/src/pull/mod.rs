@@ -1,7 +1,8 @@
 //! Pulling: which batches a client asks of which worker, and which of those that came is handed over next.
 //!
 //! Pure: what happened comes in by methods with the time in milliseconds, [`Pull::drive`] says what to send, and
-//! [`Pull::deliver`] what to hand over. The batches themselves stay with the shell, by number. [`sequence`](self) walks
+//! [`Pull::deliver`] what to hand over. The batches themselves stay with the shell, by number. `answers` takes in what
+//! came, [`sequence`](self) walks
 //! the rank's portion epoch after epoch; [`workers`](self) knows who answers and how fast; [`home`](self) is a worker in
 //! this process that is asked first.
 //!
@@ -10,6 +11,7 @@
 //! answer is asked for elsewhere, within a share of five in a hundred; a lost link at once. What comes twice is
 //! dropped by its number. Nothing is remembered about what was handed over: that is the loader's cursor.
 
+mod answers;
 mod asking;
 mod home;
 mod late;
@@ -134,33 +136,6 @@ impl Pull {
         Ok(pull)
     }
 
-    /// A batch came. When it is kept, the shell holds it until [`Self::deliver`] names its number.
-    pub fn arrived(&mut self, now: u64, request: u64) -> Arrival {
-        self.settle(now, request, Outcome::Batch)
-    }
-
-    /// A worker has dropped the batch and does not make it again.
-    pub fn skipped(&mut self, now: u64, request: u64) {
-        self.settle(now, request, Outcome::Skipped);
-    }
-
-    /// A worker cannot make the batch. When another one might, it is asked first.
-    pub fn faulted(&mut self, now: u64, request: u64, transient: bool) -> Arrival {
-        let Some((number, ask)) = self.answered(now, request) else { return Arrival::Drop };
-        let elsewhere = transient && self.workers.other(now, &[ask.worker]).is_some();
-        let Some(entry) = self.entry_mut(number) else { return Arrival::Drop };
-        if !entry.asks.is_empty() {
-            return Arrival::Drop;
-        }
-        if elsewhere && entry.faults == 0 {
-            entry.faults += 1;
-            self.ask_elsewhere(now, number, &[ask.worker]);
-            return Arrival::Drop;
-        }
-        self.ready(number, Outcome::Fault);
-        Arrival::Keep(number)
-    }
-
     /// The next batch, if it may be handed over now.
     pub fn deliver(&mut self) -> Option<Delivery> {
         let ready = self.entries.iter().filter(|entry| entry.state == State::Ready(Outcome::Batch)).count();
@@ -235,67 +210,6 @@ impl Pull {
     /// Workers that were asked and answer.
     pub fn live_workers(&self) -> usize {
         self.workers.attached()
-    }
-
-    fn settle(&mut self, now: u64, request: u64, outcome: Outcome) -> Arrival {
-        let Some((number, ask)) = self.answered(now, request) else { return Arrival::Drop };
-        let Some(entry) = self.entry_mut(number) else { return Arrival::Drop };
-        if entry.state != State::Open {
-            return Arrival::Drop;
-        }
-        if outcome == Outcome::Skipped && !entry.asks.is_empty() {
-            // The other one may still have it.
-            return Arrival::Drop;
-        }
-        let others = std::mem::take(&mut entry.asks);
-        let span = self.span_of(number);
-        for other in others {
-            self.requests.remove(&other.request);
-            self.workers.beaten(other.worker);
-            self.actions.push(Action::Forget { worker: other.worker, request: other.request });
-            // Neighbours are there too, by then: who answered first goes on with the span.
-            if let Some(span) = span
-                && self.settings.home != Some(ask.worker)
-                && self.routes.get(&span) == Some(&other.worker)
-            {
-                self.routes.insert(span, ask.worker);
-            }
-        }
-        self.ready(number, outcome);
-        Arrival::Keep(number)
-    }
-
-    /// Takes a request off the list of open ones.
-    fn answered(&mut self, now: u64, request: u64) -> Option<(u64, Ask)> {
-        let Some(number) = self.requests.remove(&request) else {
-            self.counts.dropped += 1;
-            return None;
-        };
-        let entry = self.entry_mut(number)?;
-        let place = entry.asks.iter().position(|ask| ask.request == request)?;
-        let ask = entry.asks.swap_remove(place);
-        self.workers.answered(now, ask.worker, ask.at);
-        Some((number, ask))
-    }
-
-    fn ready(&mut self, number: u64, outcome: Outcome) {
-        if let Some(entry) = self.entry_mut(number) {
-            entry.state = State::Ready(outcome);
-        }
-        self.offer(number);
-    }
-
-    /// Lets a batch be handed over, when it is of the epoch in hand. A shorter last batch waits for all others: a
-    /// cursor counts the places of full batches before it.
-    fn offer(&mut self, number: u64) {
-        let (epoch, first, epoch_first) = (self.epoch, self.first, self.epoch_first);
-        let Some(entry) = self.entry_mut(number) else { return };
-        let ready = matches!(entry.state, State::Ready(_)) && !entry.offered;
-        if ready && entry.wanted.epoch == epoch && (!entry.wanted.short || number == first) {
-            entry.offered = true;
-            self.offered += 1;
-            self.order.arrive(number - epoch_first);
-        }
     }
 
     /// Names as many batches as may be told ahead, and turns to the next epoch when this one was handed over.

@@ -11,7 +11,10 @@
 //! A batch is needed by a job that has neither taken it nor passed it with all of its ranks. Needs of jobs and ranks
 //! that were only announced keep a batch while there is room and never hold anybody up.
 
+mod coming;
 mod entry;
+mod giving;
+mod keeping;
 mod machine;
 mod people;
 mod room;

@@ -10,17 +10,36 @@
 //! never evicts has exactly its fraction of hits from the second epoch on. [`cache_needed`] inverts the formula,
 //! [`remedies`] tries single changes and sorts them by what they bring.
 //!
+//! What a running loop waits is split by the same definitions: [`ResidentRun`] replays it with every payload resident, and
+//! a [`Ledger`] keeps the parts of every step and epoch.
+//!
+//! [`analyze`] goes from measured rates to bottleneck, remedies and what would be if.
+//!
 //! `docs/concepts/stalls.md` has the formulas and says where they end: rates are means, so jitter on queues that run
 //! empty is not in them, nor the wait for the very first batch. No clock and no measuring here.
 
+mod analysis;
+#[cfg(test)]
+mod analysis_tests;
 mod fetch;
+mod histogram;
+mod ledger;
 mod predict;
+mod rate;
 mod remedy;
+mod resident;
 mod setup;
+#[cfg(test)]
+mod split_tests;
 #[cfg(test)]
 mod tests;
 
+pub use analysis::{Analysis, IDLE_RATE, Rates, RunFacts, WhatIf, analyze};
 pub use fetch::{FetchLimit, cache_needed};
+pub use histogram::{CLASSES, Histogram, class_of};
+pub use ledger::{KEPT_EPOCHS, KEPT_STEPS, Ledger, MAX_PHASES, Phase, Split, Times, Took};
 pub use predict::{Bottleneck, Epoch, Prediction, predict};
+pub use rate::Rate;
 pub use remedy::{Change, Remedy, remedies};
+pub use resident::{Making, ResidentRun, StallSplit};
 pub use setup::Setup;

@@ -168,13 +168,13 @@ impl Window {
                 let until = clock.saturating_add(pause.min(LONGEST_PAUSE));
                 self.paused_until = self.paused_until.max(Some(until));
             }
-            End::Failed => {
+            End::Failed { again } => {
                 let part = if self.delay > 0.0 { (now - ticket.started) / self.delay } else { 1.0 };
                 let held = part.clamp(0.0, 1.0) * ticket.bytes.max(1) as f64;
                 if matches!(self.phase, Phase::Starting { .. }) && busy {
                     self.widen(held);
                 }
-                if self.round.fail(held) {
+                if self.round.fail(held, again) {
                     self.ceiling.fail(now, ticket.started, ticket.in_flight);
                 }
             }

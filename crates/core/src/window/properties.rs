@@ -193,7 +193,7 @@ proptest! {
                 let pause = Duration::from_millis(wait);
                 window.finish(now, ticket, match how {
                     4 => End::Throttled { pause },
-                    5 => End::Failed,
+                    5 => End::Failed { again: bytes.is_multiple_of(2) },
                     _ => End::Done { bytes },
                 });
             }

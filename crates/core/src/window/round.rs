@@ -13,8 +13,9 @@ const BURST_SHARE: f64 = 1.0 / 32.0;
 const IDLE_SHARE: f64 = 0.1;
 /// More overdue bytes than this part of a round are no longer stragglers.
 const OVERDUE_SHARE: f64 = 0.25;
-/// So many requests must fail, and so many for each that ends well, before the server is thought to be failing. One that
-/// fails each request once and answers the second try is not: sparing it would only make everyone wait.
+/// So many requests must fail again, and so many for each that ends well, before the server is thought to be failing. One
+/// that fails each request once and answers the second try is not: sparing it would only make everyone wait. First tries
+/// are not counted for that reason: while the window grows, more of them fail in a round than second tries can end.
 const MANY_FAILURES: u32 = 16;
 const FAILURES_TO_ONE: u32 = 4;
 
@@ -46,7 +47,7 @@ pub(super) struct Round {
     in_time: [f64; 2],
     overdue: [f64; 2],
     done: u32,
-    failed: u32,
+    failed_again: u32,
     idle: f64,
     /// When the round became long enough; it is closed by the next completion after this burst.
     full_at: Option<f64>,
@@ -82,15 +83,17 @@ impl Round {
         self.idle += seconds;
     }
 
-    /// Counts a failed request; true when nearly all of the round's requests have failed.
+    /// Counts a failed request; true when nearly all of the round's second tries have failed.
     ///
     /// `held` is what it asked for, times the part of a delay that it was in flight: its place in the window was used
     /// as that of a request that brought so much. Without it half of the requests failing would halve the rate, hence the
     /// window, hence the rate again.
-    pub(super) fn fail(&mut self, held: f64) -> bool {
+    pub(super) fn fail(&mut self, held: f64, again: bool) -> bool {
         self.bytes += held;
-        self.failed += 1;
-        self.failed >= MANY_FAILURES && self.failed > FAILURES_TO_ONE * self.done
+        self.failed_again += u32::from(again);
+        again
+            && self.failed_again >= MANY_FAILURES
+            && self.failed_again > FAILURES_TO_ONE.saturating_mul(self.done)
     }
 
     /// Overdue requests are left out while they are few; when many are, that is what the link is like now.

@@ -108,7 +108,7 @@ fn one_request_is_always_allowed_however_large() {
     let ticket = window.try_start(ms(0), 1 << 40).expect("alone it may");
     assert_eq!(window.try_start(ms(0), 1), None);
     assert_eq!(window.in_flight(), (1, 1 << 40));
-    window.finish(ms(10), ticket, End::Failed);
+    window.finish(ms(10), ticket, End::Failed { again: false });
     assert_eq!(window.in_flight(), (0, 0));
     assert!(window.try_start(ms(10), 0).is_some());
 }
@@ -153,30 +153,51 @@ fn a_server_that_only_refuses_costs_no_memory() {
     assert_eq!(window.requests(), 1);
 }
 
+/// Requests in flight at the end of five seconds. Answers take 50 ms, every millisecond the caller looks, and what failed
+/// is asked for again at once, before anything new. `failing` says of each request by its number and tries.
+fn in_flight_when(failing: fn(u64, u32) -> bool) -> usize {
+    let mut window = Window::new(WindowLimits { max_requests: 64, ..ANY });
+    let (mut number, mut waiting) = (0, std::collections::VecDeque::new());
+    let mut again = std::collections::VecDeque::new();
+    for now in 0..5000 {
+        while let Some((started, ticket, request, tries)) = waiting.front().copied()
+            && started + 50 <= now
+        {
+            waiting.pop_front();
+            if failing(request, tries) {
+                window.finish(ms(now), ticket, End::Failed { again: tries > 1 });
+                again.push_back((request, tries + 1));
+            } else {
+                window.finish(ms(now), ticket, End::Done { bytes: 100_000 });
+            }
+        }
+        while let Some(ticket) = window.try_start(ms(now), 100_000) {
+            let (request, tries) = again.pop_front().unwrap_or_else(|| {
+                number += 1;
+                (number, 1)
+            });
+            waiting.push_back((now, ticket, request, tries));
+        }
+    }
+    window.in_flight().0
+}
+
 #[test]
 fn scattered_failures_change_nothing_and_a_failing_server_is_spared() {
-    // Answers take 50 ms, and every millisecond the caller looks.
-    let run = |failing: fn(u64) -> bool| {
-        let mut window = Window::new(WindowLimits { max_requests: 64, ..ANY });
-        let (mut number, mut waiting) = (0, std::collections::VecDeque::new());
-        for now in 0..5000 {
-            while let Some((started, ticket)) = waiting.front().copied()
-                && started + 50 <= now
-            {
-                waiting.pop_front();
-                number += 1;
-                let end = if failing(number) { End::Failed } else { End::Done { bytes: 100_000 } };
-                window.finish(ms(now), ticket, end);
-            }
-            waiting.extend(fill(&mut window, ms(now), 100_000).into_iter().map(|ticket| (now, ticket)));
-        }
-        window.in_flight().0
-    };
-    let healthy = run(|_| false);
+    let healthy = in_flight_when(|_, _| false);
     assert_eq!(healthy, 64, "all that is allowed, since nothing queues");
-    assert_eq!(run(|number| number % 20 == 0), healthy);
-    assert_eq!(run(|number| number % 2 == 0), healthy, "each request fails once");
-    assert!(run(|number| number > 2000) <= 4, "when all fail, few are sent");
+    assert_eq!(in_flight_when(|number, tries| tries == 1 && number.is_multiple_of(20)), healthy);
+    assert_eq!(in_flight_when(|_, tries| tries == 1), healthy, "each request fails once");
+    assert!(in_flight_when(|number, _| number > 2000) <= 4, "when all fail, few are sent");
+}
+
+#[test]
+fn however_many_first_tries_fail_alone_the_ceiling_stays() {
+    let mut round = Round::starting_at(0.0);
+    assert!(!(0..1000).any(|_| round.fail(1.0, false)));
+    assert!(!(1..16).any(|_| round.fail(1.0, true)), "a few second tries may fail");
+    assert!(round.fail(1.0, true));
+    assert!(!round.fail(1.0, false), "a first try is never what lowers it");
 }
 
 #[test]

@@ -36,8 +36,12 @@ pub enum End {
         /// Nothing may start for this long.
         pause: Duration,
     },
-    /// It failed for a reason that says nothing about load, or was cancelled.
-    Failed,
+    /// It failed for a reason that says nothing about load by itself, or was cancelled.
+    Failed {
+        /// An earlier try of the same request had failed too. A server that answers second tries is at work; one that
+        /// fails those as well is spared.
+        again: bool,
+    },
 }
 
 /// What is known about the link.

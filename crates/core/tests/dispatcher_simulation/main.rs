@@ -3,7 +3,8 @@
 //!
 //! `FOREBAY_SEED=n` replays one schedule, `FOREBAY_SLOW=1` runs all thousand of each kind. After every command the
 //! dispatcher's state must equal what its events give, and no lease may be given twice; at the end every consumer must
-//! have what is its own. `crowd` does the like with a thousand workers and ten thousand consumers.
+//! have what is its own. `crowd` does the like with a thousand workers and ten thousand consumers. `make simulate` runs
+//! all of it.
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings are broken may panic")]
 #![allow(clippy::print_stderr, reason = "the seed of a failed schedule is for people")]
 

@@ -7,10 +7,11 @@ use super::DiskTier;
 use super::probe::Probe;
 use super::resident::{Cache, Names};
 use crate::cache::values::Values;
+use crate::sync::{Mutex, MutexGuard, thread};
 use forebay_core::cache::{Capacity, Cost, Ownership, PayloadId, Place, Rank, Residency};
 use forebay_core::{Error, Result, SampleId};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
 /// What was chosen, by whom and for how much room.
@@ -68,7 +69,7 @@ impl Cache {
             self.choosing.chosen.send_replace(None);
         }
         let cache = Arc::clone(self);
-        std::thread::Builder::new()
+        thread::Builder::new()
             .name("forebay-cache".into())
             .spawn(move || cache.choose_now(why))
             .map_err(|cause| Error::exhausted("start the thread that plans the cache").with_source(cause))?;

@@ -45,6 +45,10 @@ impl Keeper for DiskKeeper {
         .boxed()
     }
 
+    fn admit<'a>(&'a self, payload: Payload, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        self.keep(payload, Place { memory: false, disk: true }, bytes)
+    }
+
     fn give_up(&self, _payload: Payload) {}
 
     fn held(&self, group: u64) -> BoxFuture<'_, Vec<PayloadId>> {

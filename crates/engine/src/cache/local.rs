@@ -5,17 +5,18 @@
 
 use super::disk::DiskTier;
 use super::{CacheConfig, Keeper, KeeperView, Look, MemoryTier, Payload, Tier};
+use crate::sync::{Mutex, MutexGuard};
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, PayloadId, Place};
 use futures::future::{BoxFuture, FutureExt, ready};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Keepers over a directory that this process has open, or is closing.
-static OPEN: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+static OPEN: std::sync::Mutex<Vec<Opened>> = std::sync::Mutex::new(Vec::new());
 
 /// How long opening a directory waits for a keeper of this process that is writing its last payloads.
 const CLOSING_WAIT: Duration = Duration::from_secs(10);
@@ -80,6 +81,13 @@ impl LocalKeeper {
         self.coming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells those who wait for a payload.
+    fn came(&self, id: PayloadId, bytes: &Bytes) {
+        if let Some(waiting) = self.coming().remove(&id) {
+            waiting.send_replace(Some(bytes.clone()));
+        }
+    }
+
     fn look_at(&self, payload: &Payload) -> Look {
         // Asked first: what is kept is taken from here only after it can be found below.
         let mut coming = self.coming();
@@ -140,9 +148,19 @@ impl Keeper for LocalKeeper {
             if let (true, Some(disk)) = (place.disk, &self.disk) {
                 disk.keep(payload, bytes).await;
             }
-            if let Some(waiting) = self.coming().remove(&payload.id) {
-                waiting.send_replace(Some(bytes.clone()));
+            self.came(payload.id, bytes);
+        }
+        .boxed()
+    }
+
+    fn admit<'a>(&'a self, payload: Payload, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        async move {
+            if !self.memory.keep(payload, bytes)
+                && let Some(disk) = &self.disk
+            {
+                disk.keep(payload, bytes).await;
             }
+            self.came(payload.id, bytes);
         }
         .boxed()
     }

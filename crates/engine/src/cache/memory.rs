@@ -4,12 +4,14 @@
 //! serving one costs neither. Room that forgotten payloads leave behind comes back when their slab is written anew,
 //! which happens slab by slab, so that never more than one slab is held beyond the limit.
 
+use super::ages::{Ages, seconds_now};
 use super::{Payload, TierView};
+use crate::sync::{Mutex, MutexGuard};
 use bytes::{Bytes, BytesMut};
 use forebay_core::cache::PayloadId;
 use forebay_store::local::map::prefer_huge_pages;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// Bytes of a slab; a larger payload gets one of its own.
 const SLAB_BYTES: usize = 32 << 20;
@@ -30,6 +32,7 @@ struct State {
     slab: usize,
     /// Bytes in use and in all of every slab that still has payloads.
     slabs: HashMap<usize, Slab>,
+    ages: Ages,
 }
 
 #[derive(Debug)]
@@ -37,6 +40,8 @@ struct Entry {
     bytes: Bytes,
     payload: Payload,
     slab: usize,
+    /// When it was kept, in seconds since 1970.
+    seconds: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +63,10 @@ impl MemoryTier {
 
     /// The payload, without a copy.
     pub fn get(&self, id: PayloadId) -> Option<Bytes> {
-        self.lock().payloads.get(&id).map(|entry| entry.bytes.clone())
+        let mut state = self.lock();
+        let bytes = state.payloads.get(&id).map(|entry| entry.bytes.clone());
+        state.view.hits += u64::from(bytes.is_some());
+        bytes
     }
 
     /// Copies a payload in if there is room. False when there is not; true also when it was here already.
@@ -73,7 +81,9 @@ impl MemoryTier {
             state.view.refused += 1;
             return false;
         }
-        state.write(payload, bytes);
+        let seconds = seconds_now();
+        state.write(payload, bytes, seconds);
+        state.ages.add(seconds);
         state.view.bytes += length;
         state.view.payloads += 1;
         true
@@ -119,12 +129,13 @@ impl MemoryTier {
 
     /// What is held.
     pub fn view(&self) -> TierView {
-        self.lock().view
+        let state = self.lock();
+        TierView { oldest: state.ages.oldest(), newest: state.ages.newest(), ..state.view }
     }
 }
 
 impl State {
-    fn write(&mut self, payload: Payload, bytes: &[u8]) {
+    fn write(&mut self, payload: Payload, bytes: &[u8], seconds: u32) {
         if self.room.capacity() < bytes.len() {
             self.room = BytesMut::with_capacity(bytes.len().max(SLAB_BYTES));
             prefer_huge_pages(self.room.spare_capacity_mut());
@@ -135,7 +146,7 @@ impl State {
         let slab = self.slabs.entry(self.slab).or_default();
         slab.written += bytes.len() as u64;
         slab.live += bytes.len() as u64;
-        self.payloads.insert(payload.id, Entry { bytes: kept, payload, slab: self.slab });
+        self.payloads.insert(payload.id, Entry { bytes: kept, payload, slab: self.slab, seconds });
     }
 
     fn remove(&mut self, id: PayloadId) {
@@ -143,6 +154,7 @@ impl State {
         let length = entry.bytes.len() as u64;
         self.view.bytes -= length;
         self.view.payloads -= 1;
+        self.ages.remove(entry.seconds);
         if let Some(slab) = self.slabs.get_mut(&entry.slab) {
             slab.live -= length;
         }
@@ -169,7 +181,7 @@ impl State {
                 .collect();
             for id in moved {
                 if let Some(entry) = self.payloads.remove(&id) {
-                    self.write(entry.payload, &entry.bytes);
+                    self.write(entry.payload, &entry.bytes, entry.seconds);
                 }
             }
             self.slabs.remove(&number);

@@ -3,6 +3,7 @@
 //! What is kept is core's decision (`forebay_core::cache`). A [`Keeper`] holds the bytes, in this
 //! process or elsewhere (a process of the host, peers: `forebay-net`).
 
+mod ages;
 mod choosing;
 mod config;
 pub mod disk;
@@ -16,6 +17,7 @@ mod resident;
 mod values;
 mod warm;
 
+pub use ages::{Ages, seconds_now};
 pub use config::{CacheAt, CacheConfig, DiskConfig, Share};
 pub use disk::DiskTier;
 pub use disk_keeper::DiskKeeper;
@@ -89,6 +91,19 @@ pub struct TierView {
     pub refused: u64,
     /// Payloads that were found damaged and forgotten.
     pub damaged: u64,
+    /// Payloads that were served.
+    pub hits: u64,
+    /// When the payload that is here longest was kept, in seconds since 1970.
+    pub oldest: Option<u32>,
+    /// When the last one was kept.
+    pub newest: Option<u32>,
+}
+
+impl TierView {
+    /// How long ago the payload was kept that is here longest; 0 when nothing is.
+    pub fn age_seconds(&self) -> f64 {
+        self.oldest.map_or(0.0, |oldest| seconds_now().saturating_sub(oldest).into())
+    }
 }
 
 /// What a keeper holds.
@@ -109,6 +124,8 @@ pub struct KeeperView {
 pub struct PeersView {
     /// Nodes that take part; 0 without peers.
     pub members: u64,
+    /// Payloads that owners gave.
+    pub hits: u64,
     /// Payloads that were not with their owners.
     pub misses: u64,
     /// Payloads asked for without an answer in time.
@@ -138,6 +155,9 @@ pub trait Keeper: Send + Sync + std::fmt::Debug {
     fn settle<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
         self.keep(payload, place, bytes)
     }
+
+    /// Takes a payload that a peer gives: into memory while there is room, else onto disk.
+    fn admit<'a>(&'a self, payload: Payload, bytes: &'a Bytes) -> BoxFuture<'a, ()>;
 
     /// The payload will not come: somebody else may fetch it.
     fn give_up(&self, payload: Payload);

@@ -1,7 +1,8 @@
 //! Who owns what right now. Nodes may join and leave while a job runs.
 
+use crate::sync::Mutex;
 use forebay_core::cache::Ownership;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
 /// Follows who owns what. Clones follow on their own.

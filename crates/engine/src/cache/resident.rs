@@ -6,6 +6,7 @@ use super::values::{Preparing, Values};
 use super::{CacheAt, CacheConfig, Keeper, KeeperView, LocalKeeper, Look, Owners, Payload, Tier};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
+use crate::sync::{mpsc, thread};
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, ObjectVersion, Place, Rank, key_hash};
@@ -220,13 +221,13 @@ impl Cache {
 
     /// Writes what is still to be written, but for a disk that takes longer than closing may.
     pub(crate) fn close(self: Arc<Self>) {
-        let (written, done) = std::sync::mpsc::channel();
+        let (written, done) = mpsc::channel();
         let cache = Arc::clone(&self);
         let flush = move || {
             futures::executor::block_on(cache.flush());
             let _ = written.send(());
         };
-        if std::thread::Builder::new().name("forebay-cache".into()).spawn(flush).is_ok()
+        if thread::Builder::new().name("forebay-cache".into()).spawn(flush).is_ok()
             && done.recv_timeout(CLOSE_WAIT).is_err()
         {
             tracing::warn!(
@@ -251,6 +252,9 @@ impl Cache {
             view.memory.bytes += kept.memory.bytes;
             view.memory.payloads += kept.memory.payloads;
             view.memory.refused += kept.memory.refused;
+            view.memory.hits += kept.memory.hits;
+            view.memory.oldest = view.memory.oldest.into_iter().chain(kept.memory.oldest).min();
+            view.memory.newest = view.memory.newest.max(kept.memory.newest);
             view.memory.limit = kept.memory.limit;
             view.coming += kept.coming;
         }

@@ -12,13 +12,14 @@ use super::probe::{Estimate, Probe};
 use super::resident::{Cache, Claim};
 use super::{CacheAt, Keeper, KeeperView, LocalKeeper, Look, Payload, Tier};
 use crate::inputs::Inputs;
+use crate::sync::Mutex;
 use bytes::Bytes;
 use forebay_core::cache::{Capacity, Place};
 use forebay_core::recipe::{Cut, Recipe};
 use forebay_core::{Error, Result};
 use forebay_ops::{Input, Program, Scratch};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// What a loader prepares: given when its cache is opened.
 #[derive(Clone)]

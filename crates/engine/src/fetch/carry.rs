@@ -5,7 +5,7 @@
 //! read side by side, since one connection may be slower than the link.
 
 use super::Fetcher;
-use super::gate::Pass;
+use super::gate::{Pass, Turn};
 use super::pending::{Pending, Wanted};
 use crate::budget::Hold;
 use bytes::{Bytes, BytesMut};
@@ -29,6 +29,12 @@ struct Object {
     size: u64,
 }
 
+/// How a read comes to its first pass: it has one, or asks for it.
+pub(super) enum Entry {
+    With(Pass),
+    At(Turn),
+}
+
 /// What a group of requests needs to be answered: who waits for which part.
 pub(super) struct Waiting {
     pub(super) samples: Arc<Vec<Pending>>,
@@ -38,15 +44,15 @@ pub(super) struct Waiting {
 impl Fetcher {
     /// Carries out one request. When it fails as a whole its payloads are tried one by one, so that one bad range
     /// costs one sample.
-    pub(super) async fn fetch(&self, waiting: &Waiting, request: Request, hold: Hold, pass: Option<Pass>) {
+    pub(super) async fn fetch(&self, waiting: &Waiting, request: Request, hold: Hold, entry: Entry) {
         let object = self.object(request.object);
-        let parts: Vec<Result<Bytes>> = match self.read_parts(&object, &request.parts, pass).await {
+        let parts: Vec<Result<Bytes>> = match self.read_parts(&object, &request.parts, entry).await {
             Ok(parts) => parts.into_iter().map(Ok).collect(),
             Err(error) if request.parts.len() == 1 => vec![Err(error)],
             Err(_) => {
                 let mut parts = Vec::with_capacity(request.parts.len());
                 for part in &request.parts {
-                    parts.push(self.read_one(request.object, part.clone()).await);
+                    parts.push(self.read_one(request.object, part.clone(), Turn::Again).await);
                 }
                 parts
             }
@@ -64,7 +70,7 @@ impl Fetcher {
             })
             .collect();
         let bytes = requests.iter().map(|(request, _)| request.bytes()).sum();
-        let pass = self.gate.enter(bytes).await;
+        let pass = self.gate.enter(bytes, Turn::First).await;
         let since = Instant::now();
         let answers = self.store.read_many(&reads).await;
         self.meter.requests.add(1);
@@ -82,7 +88,7 @@ impl Fetcher {
                 parts.push(match answer {
                     Err(error) if error.kind().is_transient() => {
                         self.meter.retries.add(1);
-                        self.read_one(request.object, read.range.clone()).await
+                        self.read_one(request.object, read.range.clone(), Turn::Again).await
                     }
                     other => other,
                 });
@@ -130,8 +136,8 @@ impl Fetcher {
     }
 
     /// One range of one object, when its turn at the gate comes.
-    pub(super) async fn read_one(&self, object: u32, range: Range<u64>) -> Result<Bytes> {
-        self.read_parts(&self.object(object), &[range], None).await.and_then(single)
+    pub(super) async fn read_one(&self, object: u32, range: Range<u64>, turn: Turn) -> Result<Bytes> {
+        self.read_parts(&self.object(object), &[range], Entry::At(turn)).await.and_then(single)
     }
 
     fn object(&self, object: u32) -> Object {
@@ -145,25 +151,21 @@ impl Fetcher {
             && matches!(parts, [part] if part.end - part.start > self.request_bytes().saturating_mul(CUT_ABOVE))
     }
 
-    async fn read_parts(
-        &self,
-        object: &Object,
-        parts: &[Range<u64>],
-        pass: Option<Pass>,
-    ) -> Result<Vec<Bytes>> {
-        match parts {
-            [part] if pass.is_none() && self.is_cut(parts) => {
-                self.read_cut(object, part.clone()).await.map(|bytes| vec![bytes])
+    async fn read_parts(&self, object: &Object, parts: &[Range<u64>], entry: Entry) -> Result<Vec<Bytes>> {
+        match (parts, entry) {
+            ([part], Entry::At(turn)) if self.is_cut(parts) => {
+                self.read_cut(object, part.clone(), turn).await.map(|bytes| vec![bytes])
             }
-            parts => self.read_again(object, parts, pass).await,
+            (parts, entry) => self.read_again(object, parts, entry).await,
         }
     }
 
-    async fn read_cut(&self, object: &Object, part: Range<u64>) -> Result<Bytes> {
+    async fn read_cut(&self, object: &Object, part: Range<u64>, turn: Turn) -> Result<Bytes> {
         let size = self.request_bytes();
         let starts = (part.start..part.end).step_by(size as usize);
         let pieces = starts.map(|start| start..(start + size).min(part.end));
-        let read = |piece| async move { self.read_again(object, &[piece], None).await.and_then(single) };
+        let read =
+            |piece| async move { self.read_again(object, &[piece], Entry::At(turn)).await.and_then(single) };
         let pieces = try_join_all(pieces.map(read)).await?;
         let mut whole = BytesMut::with_capacity((part.end - part.start) as usize);
         for piece in &pieces {
@@ -173,16 +175,11 @@ impl Fetcher {
     }
 
     /// One read, made again while it may work.
-    async fn read_again(
-        &self,
-        object: &Object,
-        parts: &[Range<u64>],
-        pass: Option<Pass>,
-    ) -> Result<Vec<Bytes>> {
+    async fn read_again(&self, object: &Object, parts: &[Range<u64>], entry: Entry) -> Result<Vec<Bytes>> {
         let bytes = parts.iter().map(|part| part.end - part.start).sum();
-        let mut pass = match pass {
-            Some(pass) => pass,
-            None => self.gate.enter(bytes).await,
+        let mut pass = match entry {
+            Entry::With(pass) => pass,
+            Entry::At(turn) => self.gate.enter(bytes, turn).await,
         };
         if !self.remote {
             return self.read_once(object, parts, pass).await;
@@ -200,7 +197,7 @@ impl Fetcher {
             self.meter.retries.add(1);
             // Waiting for a turn counts too: behind a hung server it lasts as long as the silence of all others.
             let left = self.config.retry.deadline.saturating_sub(began.elapsed());
-            pass = match tokio::time::timeout(left, self.gate.enter(bytes)).await {
+            pass = match tokio::time::timeout(left, self.gate.enter(bytes, Turn::Again)).await {
                 Ok(pass) => pass,
                 Err(_) => return Err(last.while_doing("gave up at the deadline, waiting to try again")),
             };
@@ -213,6 +210,7 @@ impl Fetcher {
         let since = Instant::now();
         let answer = self.hedged(object, parts, bytes).await;
         self.meter.request_nanos.add_time(since.elapsed());
+        let failed = pass.failed();
         pass.finish(match &answer {
             Ok(_) => End::Done { bytes },
             Err(error) => match error.throttled() {
@@ -220,7 +218,7 @@ impl Fetcher {
                     self.meter.throttled.add(1);
                     End::Throttled { pause }
                 }
-                None => End::Failed,
+                None => failed,
             },
         });
         self.follow_window();

@@ -4,8 +4,9 @@
 //! the window learns about the link. Stores on this machine have a fixed window; remote ones adapt. Its clock is
 //! tokio's, as that of tries and stores is, so that tests can pause all of them together.
 
+use crate::sync::{Mutex, MutexGuard};
 use forebay_core::window::{End, Hedge, LinkEstimate, Ticket, Window, WindowLimits};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -25,8 +26,18 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 struct State {
     window: Window,
+    /// Second tries that wait.
+    again: usize,
     /// `None` where second requests bring nothing.
     hedge: Option<Hedge>,
+}
+
+/// Which try of a request asks for a pass. Those that were tried before go first: their samples have waited longest, and
+/// behind all first tries the window would see nothing but failures when each request fails once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    First,
+    Again,
 }
 
 /// The right to have one request under way. Dropped without a word it counts as failed.
@@ -35,8 +46,12 @@ pub(crate) struct Pass {
     gate: Arc<Gate>,
     ticket: Option<Ticket>,
     bytes: u64,
+    turn: Turn,
     since: Instant,
 }
+
+/// A second try that waits, so that first tries let it go before them.
+struct Waits<'a>(&'a Gate);
 
 /// What the gate knows, for the report.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +63,8 @@ pub(crate) struct GateView {
 
 impl Gate {
     pub(crate) fn new(limits: WindowLimits, hedge: bool) -> Self {
-        let state = State { window: Window::new(limits), hedge: hedge.then(|| Hedge::new(HEDGE_SHARE)) };
+        let state =
+            State { window: Window::new(limits), again: 0, hedge: hedge.then(|| Hedge::new(HEDGE_SHARE)) };
         Self { state: Mutex::new(state), changed: Notify::new(), began: Instant::now() }
     }
 
@@ -57,7 +73,8 @@ impl Gate {
     }
 
     /// Waits until a request that brings `bytes` may start.
-    pub(crate) async fn enter(self: &Arc<Self>, bytes: u64) -> Pass {
+    pub(crate) async fn enter(self: &Arc<Self>, bytes: u64, turn: Turn) -> Pass {
+        let mut waits = None;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -66,7 +83,8 @@ impl Gate {
             let pause = {
                 let mut state = self.lock();
                 let now = self.began.elapsed();
-                if let Some(ticket) = state.window.try_start(now, bytes) {
+                let goes_first = turn == Turn::Again || state.again == 0;
+                if goes_first && let Some(ticket) = state.window.try_start(now, bytes) {
                     if let Some(hedge) = &mut state.hedge {
                         hedge.started();
                     }
@@ -74,8 +92,13 @@ impl Gate {
                         gate: Arc::clone(self),
                         ticket: Some(ticket),
                         bytes,
+                        turn,
                         since: Instant::now(),
                     };
+                }
+                if turn == Turn::Again && waits.is_none() {
+                    state.again += 1;
+                    waits = Some(Waits(self));
                 }
                 state.window.retry_at().map(|at| at.saturating_sub(now))
             };
@@ -116,6 +139,11 @@ impl Gate {
 }
 
 impl Pass {
+    /// How the window is told that the request failed.
+    pub(crate) fn failed(&self) -> End {
+        End::Failed { again: self.turn == Turn::Again }
+    }
+
     /// The request ended so.
     pub(crate) fn finish(mut self, end: End) {
         self.leave(end);
@@ -135,7 +163,19 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.leave(End::Failed);
+        self.leave(self.failed());
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.again -= 1;
+        let last = state.again == 0;
+        drop(state);
+        if last {
+            self.0.changed.notify_waiters();
+        }
     }
 }
 
@@ -155,16 +195,34 @@ mod tests {
     #[tokio::test]
     async fn a_request_waits_until_another_ends_however_it_ends() {
         let gate = gate(2);
-        let (first, second) = (gate.enter(10).await, gate.enter(10).await);
-        let mut third = Box::pin(gate.enter(10));
+        let (first, second) = (gate.enter(10, Turn::First).await, gate.enter(10, Turn::First).await);
+        let mut third = Box::pin(gate.enter(10, Turn::First));
         assert!(third.as_mut().now_or_never().is_none());
         first.finish(End::Done { bytes: 10 });
         let third = third.await;
-        let mut fourth = Box::pin(gate.enter(10));
+        let mut fourth = Box::pin(gate.enter(10, Turn::First));
         assert!(fourth.as_mut().now_or_never().is_none());
         drop(second);
-        fourth.await.finish(End::Failed);
+        drop(fourth.await);
         third.finish(End::Done { bytes: 10 });
-        assert!(gate.enter(1).now_or_never().is_some());
+        assert!(gate.enter(1, Turn::First).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_second_try_goes_before_first_ones_that_waited_longer() {
+        let gate = gate(1);
+        let only = gate.enter(10, Turn::First).await;
+        let mut first = Box::pin(gate.enter(10, Turn::First));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut given_up = Box::pin(gate.enter(10, Turn::Again));
+        let mut again = Box::pin(gate.enter(10, Turn::Again));
+        assert!(given_up.as_mut().now_or_never().is_none());
+        assert!(again.as_mut().now_or_never().is_none());
+        only.finish(End::Done { bytes: 10 });
+        assert!(first.as_mut().now_or_never().is_none(), "although there is room");
+        again.await.finish(End::Done { bytes: 10 });
+        assert!(first.as_mut().now_or_never().is_none(), "another second try waits");
+        drop(given_up);
+        assert!(first.now_or_never().is_some(), "one that gave up holds nobody back");
     }
 }

@@ -13,6 +13,7 @@ mod gate;
 mod named;
 mod near;
 mod pending;
+#[cfg_attr(feature = "shuttle", path = "tasks_shuttle.rs")]
 mod tasks;
 
 pub(crate) use gate::Gate;
@@ -26,13 +27,14 @@ use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
 use crate::prepare::Preparer;
-use carry::Waiting;
+use carry::{Entry, Waiting};
 use forebay_core::Result;
 use forebay_core::cursor::Cursor;
 use forebay_core::plan::Sampler;
 use forebay_core::request::{Request, RequestLimits, Want, plan_requests};
 use forebay_core::window::SlowStart;
 use forebay_store::Store;
+use gate::Turn;
 use near::{Found, Missed, Part};
 use pending::{Pending, Span, Target, Wanted};
 use std::sync::Arc;
@@ -266,10 +268,13 @@ impl Fetcher {
             gathered.requests.push((request, hold));
             return;
         }
-        let pass =
-            if self.is_cut(&request.parts) { None } else { Some(self.gate.enter(request.bytes()).await) };
+        let entry = if self.is_cut(&request.parts) {
+            Entry::At(Turn::First)
+        } else {
+            Entry::With(self.gate.enter(request.bytes(), Turn::First).await)
+        };
         let (fetcher, waiting) = (Arc::clone(self), Arc::clone(waiting));
-        self.tasks.spawn(async move { fetcher.fetch(&waiting, request, hold, pass).await });
+        self.tasks.spawn(async move { fetcher.fetch(&waiting, request, hold, entry).await });
     }
 
     /// Sends several small requests as one.

@@ -5,11 +5,12 @@
 
 use super::Fetcher;
 use super::pending::{Span, Target};
+use crate::sync::{Mutex, MutexGuard};
 use forebay_core::feed::BatchName;
 use forebay_core::plan::Plan;
 use forebay_core::portion::Place;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 

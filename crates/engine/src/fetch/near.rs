@@ -4,15 +4,17 @@
 //! missing ones of a span are planned anew together, so that neighbours are still read by one request.
 
 use super::Fetcher;
-use super::carry::Waiting;
+use super::carry::{Entry, Waiting};
+use super::gate::Turn;
 use super::pending::{Pending, Wanted};
 use crate::budget::Hold;
 use crate::cache::{Cache, Look, Payload, Tier, ValueLook};
+use crate::sync::Mutex;
 use forebay_core::manifest::Location;
 use forebay_core::request::{RequestLimits, Want, plan_requests};
 use forebay_ops::Input;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Most payloads asked for by one message.
 const READ_TOGETHER: usize = 256;
@@ -171,6 +173,7 @@ impl Fetcher {
     pub(super) async fn fetch_coming(self: Arc<Self>, samples: Arc<Vec<Pending>>, part: Part) {
         let (Some(cache), Some(payload)) = (&self.cache, part.payload) else { return };
         let pending = &samples[part.pending];
+        pending.waited();
         // A value that this very sample is to make will not come from elsewhere.
         if !pending.has_claim(part.field)
             && let Some(value) = cache.read_value(part.field, &payload).await
@@ -204,7 +207,8 @@ impl Fetcher {
             let held = request.wants.iter().filter_map(|want| holds[*want].take()).reduce(Hold::join);
             let Some(hold) = held else { continue };
             let (fetcher, waiting) = (Arc::clone(self), Arc::clone(&waiting));
-            self.tasks.spawn(async move { fetcher.fetch(&waiting, request, hold, None).await });
+            self.tasks
+                .spawn(async move { fetcher.fetch(&waiting, request, hold, Entry::At(Turn::First)).await });
         }
     }
 
@@ -214,7 +218,7 @@ impl Fetcher {
         let range = part.location.offset..part.location.offset.saturating_add(part.location.length);
         let (Some(cache), Some(payload)) = (&self.cache, part.payload) else {
             return self
-                .read_one(object, range)
+                .read_one(object, range, Turn::First)
                 .await
                 .and_then(|bytes| self.account(bytes, part.location.length))
                 .map(Input::Payload);
@@ -231,8 +235,10 @@ impl Fetcher {
             return Ok(Input::Payload(bytes));
         }
         let claim = cache.claim(payload);
-        let bytes =
-            self.read_one(object, range).await.and_then(|bytes| self.account(bytes, part.location.length))?;
+        let bytes = self
+            .read_one(object, range, Turn::First)
+            .await
+            .and_then(|bytes| self.account(bytes, part.location.length))?;
         cache.keep(claim, &bytes).await;
         Ok(Input::Payload(bytes))
     }

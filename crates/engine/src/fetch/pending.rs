@@ -6,11 +6,13 @@ use crate::board::Job;
 use crate::budget::Hold;
 use crate::cache::{Cache, Claim, ValueClaim};
 use crate::config::DeliveryOrder;
+use crate::sync::Mutex;
 use forebay_core::plan::Plan;
 use forebay_core::portion::Place;
 use forebay_core::{Error, Facts, Result, SampleId};
 use forebay_ops::Input;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// Most samples of one span, whatever their size: bounds the accounts and the time before the first request.
 const SPAN_SAMPLES: usize = 4096;
@@ -40,6 +42,8 @@ struct Slots {
     holds: Vec<Arc<Hold>>,
     missing: usize,
     error: Option<Error>,
+    /// Whether something was waited for that was neither in memory nor asked for here.
+    waited: bool,
 }
 
 /// A payload that the store is to give: which pending sample, which field, and the cache's interest in it.
@@ -63,13 +67,25 @@ impl Wanted {
 
 impl Pending {
     pub(super) fn new(target: Target, sample: SampleId, inputs: Vec<Input>, missing: usize) -> Self {
-        let slots = Mutex::new(Slots { inputs, claims: Vec::new(), holds: Vec::new(), missing, error: None });
+        let slots = Mutex::new(Slots {
+            inputs,
+            claims: Vec::new(),
+            holds: Vec::new(),
+            missing,
+            error: None,
+            waited: false,
+        });
         Self { target, sample, slots }
     }
 
     /// Whoever prepares the sample is to make this value.
     pub(super) fn claim(&self, claim: ValueClaim) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).claims.push(claim);
+    }
+
+    /// What somebody else fetches was waited for, though no memory was reserved for it here.
+    pub(super) fn waited(&self) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).waited = true;
     }
 
     /// Whether the value of a field is to be made with this sample.
@@ -121,6 +137,8 @@ impl Fetcher {
         };
         let holds = std::mem::take(&mut slots.holds);
         let claims = std::mem::take(&mut slots.claims);
+        // What memory had is the cache's, and no bytes are reserved for it.
+        let fetched = slots.waited || holds.iter().any(|hold| hold.bytes() > 0);
         drop(slots);
         let Target { epoch, place, batch, row, number } = pending.target;
         let job = Job {
@@ -131,6 +149,8 @@ impl Fetcher {
             inputs,
             claims,
             holds,
+            fetched,
+            prep: Duration::ZERO,
             faults: Vec::new(),
             writer: None,
         };

@@ -12,6 +12,7 @@ use super::dataset::Dataset;
 use super::inventory::Inventory;
 use super::kept::{self, Kept};
 use super::options::{OpenOptions, Progress, SourceKind};
+use super::reading;
 use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Manifest, ManifestBuilder, Value};
 use forebay_core::{Error, ErrorKind, Facts, Result, SampleId};
@@ -210,7 +211,8 @@ pub async fn open_rows(url: &str, words: &StoreOptions, options: &OpenOptions) -
             manifest
         }
     };
-    let store = Arc::new(RowStore::new(store, manifest.clone()));
+    let store: Arc<dyn Store> = Arc::new(RowStore::new(store, manifest.clone()));
+    let store = reading::copied(&store, options.local.as_deref(), &manifest, &mut notes).await?;
     Dataset::with_notes(manifest, store, url.to_owned(), notes)
 }
 

@@ -45,12 +45,14 @@ pub(crate) async fn select(
     }
     let parts = locate::expand(spec, options)?;
     let (store, items): (Arc<dyn Store>, _) = if let Some(located) = locate::locate_remote(&parts)? {
+        let mut words = options.storage_options.clone();
         if located.root.starts_with("cassandra://") {
-            let message = format!("stage `{url}`: rows of a table are no objects that can be copied");
-            return Err(Error::unsupported(message)
-                .with_hint(format!("`forebay pack '{url}' DIR` writes them into shards")));
+            // They name fields of samples, and a row is copied as it is.
+            for word in ["data_field", "label_field"] {
+                words.remove(word);
+            }
         }
-        let store = remote::open(&located.root, &options.storage_options)?;
+        let store = remote::open(&located.root, &words)?;
         (Arc::new(RetryStore::new(store, PATIENCE)), located.items)
     } else {
         refuse_options(options, &url)?;

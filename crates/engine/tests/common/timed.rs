@@ -73,6 +73,11 @@ impl TimedStore {
         })
     }
 
+    /// How often each object was asked for.
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = u32> {
+        self.lock().attempts.values().copied().collect::<Vec<_>>().into_iter()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

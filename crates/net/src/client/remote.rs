@@ -4,7 +4,8 @@
 //! connect again are made in the background, further and further apart.
 
 use super::connect::{Connect, meet};
-use super::link::{Found, Link, Unclaimed};
+use super::link::Link;
+use super::waiting::{Found, Unclaimed};
 use crate::credentials::Token;
 use crate::handshake::Purpose;
 use crate::host::SlabMaps;
@@ -208,9 +209,8 @@ impl Connected {
     fn show(&self, answer: Option<Answer>, payload: &Payload) -> Look {
         match answer {
             None | Some(Answer::Absent) => Look::Absent,
-            // Only who waits for another client's fetch is told to read alone.
-            Some(Answer::Near { together: None, .. }) => Look::Coming,
-            Some(Answer::Near { tier, together }) => Look::Near { tier, together },
+            Some(Answer::Coming) => Look::Coming,
+            Some(Answer::Near { tier, together }) => Look::Near { tier, together: Some(together) },
             Some(Answer::Slab { slab, offset }) => {
                 let maps = self.maps.as_ref();
                 match maps.and_then(|maps| maps.slice(slab, offset, payload.length)) {
@@ -265,6 +265,11 @@ impl Keeper for RemoteKeeper {
                 .await;
         }
         .boxed()
+    }
+
+    /// The server does it where the connection is one of a peer; where it belongs is that one's decision.
+    fn admit<'a>(&'a self, payload: Payload, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        self.keep(payload, Place { memory: true, disk: true }, bytes)
     }
 
     fn give_up(&self, payload: Payload) {

@@ -7,6 +7,7 @@ mod client;
 mod commit;
 mod journal;
 mod message;
+mod metrics;
 mod serve;
 mod socket;
 

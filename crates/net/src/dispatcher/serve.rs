@@ -5,12 +5,15 @@
 
 use super::commit::{Commit, Promise, open};
 use super::message::{CALL, HELLO, Hello, MAX_COMMAND, MAX_MESSAGE, Request, Response, is_bearer};
-use super::socket::{incoming, places};
+use super::metrics::text;
+use super::socket::{Doors, Met, incoming};
 use crate::credentials::name_provider;
 use crate::credentials::{Credentials, Token};
+use crate::metrics::Show;
 use crate::server::lock;
 use crate::threads::Threads;
-use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State};
+use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State, View};
+use forebay_core::scale::ScaleSettings;
 use forebay_core::{Error, Result};
 use futures::FutureExt;
 use std::convert::Infallible;
@@ -30,6 +33,19 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 /// How long one call may take.
 const CALL_TIME: Duration = Duration::from_secs(30);
 
+/// Calls of one connection that are worked on at once, each with a command in memory; others wait.
+const CALLS: usize = 16;
+
+/// Calls of one connection that may have begun.
+const STREAMS: u32 = 128;
+
+/// Bytes of one call, and of all calls of a connection, that are taken in before somebody wants them.
+const STREAM_BYTES: u32 = 64 << 10;
+const CONNECTION_BYTES: u32 = 256 << 10;
+
+/// Bytes of the headers of one call.
+const HEADER_BYTES: u32 = 16 << 10;
+
 /// How long calls may take to end when the dispatcher stops.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -44,8 +60,14 @@ pub struct DispatcherOptions {
     pub credentials: Credentials,
     /// Time-outs and limits of the machine.
     pub settings: Settings,
+    /// What is aimed at with the number of workers.
+    pub scale: ScaleSettings,
     /// Most connections at once; more wait until one is closed.
     pub connections: usize,
+    /// Most connections at once on which no call was answered yet; more wait, too.
+    pub arriving: usize,
+    /// How long a connection may take until its first call is answered. One that has no token never gets there.
+    pub begin_time: Duration,
 }
 
 impl Default for DispatcherOptions {
@@ -55,7 +77,10 @@ impl Default for DispatcherOptions {
             state: None,
             credentials: Credentials::default(),
             settings: Settings::default(),
+            scale: ScaleSettings::default(),
             connections: 16_384,
+            arriving: 1024,
+            begin_time: Duration::from_secs(10),
         }
     }
 }
@@ -87,9 +112,11 @@ pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Runni
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .concurrency_limit_per_connection(64)
-        .max_concurrent_streams(Some(128))
-        .http2_max_header_list_size(Some(16 << 10))
+        .concurrency_limit_per_connection(CALLS)
+        .max_concurrent_streams(Some(STREAMS))
+        .initial_stream_window_size(Some(STREAM_BYTES))
+        .initial_connection_window_size(Some(CONNECTION_BYTES))
+        .http2_max_header_list_size(Some(HEADER_BYTES))
         .timeout(CALL_TIME);
     if let Some(tls) = &options.credentials.tls {
         let read = |path: &PathBuf| {
@@ -101,7 +128,7 @@ pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Runni
         let config = ServerTlsConfig::new()
             .identity(Identity::from_pem(read(&tls.cert)?, read(&tls.key)?))
             .client_ca_root(Certificate::from_pem(read(&tls.ca_file)?))
-            .timeout(Duration::from_secs(10));
+            .timeout(options.begin_time);
         server = server.tls_config(config).map_err(|error| {
             Error::invalid_config(format!("use `{}` for TLS", tls.cert.display())).with_source(error)
         })?;
@@ -115,14 +142,15 @@ pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Runni
         None => (State::default(), None, None),
     };
     let promise = commit.as_ref().map(Commit::promise);
-    let machine = Dispatcher::new(state, options.settings, 0);
+    let machine = Dispatcher::new(state, options.settings, 0).with_scale(options.scale, 0);
     let machine = Arc::new(Machine { inner: Mutex::new(Some((machine, commit))), started: Instant::now() });
     let control =
         Control { machine: machine.clone(), token: options.credentials.token.clone().map(Arc::new) };
     let (stop, stopped) = watch::channel(false);
     let pause = (options.settings.worker_timeout_ms / 10).clamp(20, 1000);
     threads.handle().spawn(tick(machine.clone(), Duration::from_millis(pause), stopped.clone()));
-    let incoming = incoming(listener, places(options.connections));
+    let DispatcherOptions { connections, arriving, begin_time, .. } = options;
+    let incoming = incoming(listener, Doors { connections, arriving, begin_time });
     let serving = threads.handle().spawn(async move {
         let asked = ended(stopped.clone());
         let serving = server.serve_with_incoming_shutdown(control, incoming, asked);
@@ -139,6 +167,14 @@ impl Running {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Shows what it knows, for as long as it runs.
+    pub fn metrics(&self) -> Show {
+        let machine = Arc::downgrade(&self.machine);
+        Arc::new(move || {
+            machine.upgrade().and_then(|machine| machine.view()).map(|view| text(&view)).unwrap_or_default()
+        })
     }
 
     /// Waits until it cannot go on: its journal cannot be written, or it does not listen any more.
@@ -200,6 +236,12 @@ impl Machine {
 
     fn close(&self) {
         drop(lock(&self.inner).take());
+    }
+
+    /// What it knows now; `None` when it was stopped.
+    fn view(&self) -> Option<View> {
+        let now = self.started.elapsed().as_millis() as u64;
+        lock(&self.inner).as_ref().map(|(machine, _)| machine.view(now))
     }
 
     fn decide(&self, command: Command) -> (Result<Reply>, Option<Promise>) {
@@ -268,42 +310,45 @@ impl Service<http::Request<tonic::body::Body>> for Control {
         if let Err(status) = self.check(&request) {
             return Box::pin(async move { Ok(status.into_http()) });
         }
+        let met = request.extensions().get::<Met>().cloned().unwrap_or_default();
         let machine = self.machine.clone();
         match request.uri().path() {
             HELLO => Box::pin(async move {
                 let mut grpc = tonic::server::Grpc::new(ProstCodec::<Hello, Hello>::default())
                     .max_decoding_message_size(MAX_COMMAND);
-                Ok(grpc.unary(SayHello, request).await)
+                Ok(grpc.unary(SayHello(met), request).await)
             }),
             CALL => Box::pin(async move {
                 let mut grpc = tonic::server::Grpc::new(ProstCodec::<Response, Request>::default())
                     .max_decoding_message_size(MAX_COMMAND + 1024)
                     .max_encoding_message_size(MAX_MESSAGE);
-                Ok(grpc.unary(Obey(machine), request).await)
+                Ok(grpc.unary(Obey(machine, met), request).await)
             }),
             _ => Box::pin(async { Ok(tonic::Status::unimplemented("there is no such method").into_http()) }),
         }
     }
 }
 
-struct SayHello;
+struct SayHello(Met);
 
 impl tonic::server::UnaryService<Hello> for SayHello {
     type Response = Hello;
     type Future = std::future::Ready<Result<tonic::Response<Hello>, tonic::Status>>;
 
     fn call(&mut self, _: tonic::Request<Hello>) -> Self::Future {
+        self.0.set();
         std::future::ready(Ok(tonic::Response::new(Hello::ours())))
     }
 }
 
-struct Obey(Arc<Machine>);
+struct Obey(Arc<Machine>, Met);
 
 impl tonic::server::UnaryService<Request> for Obey {
     type Response = Response;
     type Future = BoxFuture<tonic::Response<Response>, tonic::Status>;
 
     fn call(&mut self, request: tonic::Request<Request>) -> Self::Future {
+        self.1.set();
         let machine = self.0.clone();
         Box::pin(async move {
             let outcome = match request.get_ref().command() {

@@ -1,9 +1,14 @@
-//! Connections of a dispatcher: at most so many at once, and none that says nothing.
+//! Connections of a dispatcher: at most so many at once, fewer that nobody was answered on yet, and those not for long.
+//!
+//! Whoever connects has shown that it belongs here with its first call that is answered. Until then it holds one of a
+//! smaller number of places and is closed when its time is over, whatever it says meanwhile: bytes one by one, the
+//! beginning of HTTP/2 and nothing else, calls without the token.
 
 use futures::Stream;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -12,30 +17,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
-/// How long a connection may take to say its first words.
-const FIRST_WORDS: Duration = Duration::from_secs(10);
-
-/// As many bytes as every beginning of HTTP/2 has, and every one of TLS.
-const FIRST_BYTES: usize = 24;
-
-pub(super) fn places(connections: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)))
+/// How many may be connected, and how those are held who have not shown yet that they belong here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doors {
+    pub(super) connections: usize,
+    pub(super) arriving: usize,
+    pub(super) begin_time: Duration,
 }
 
-/// Connections as they come. One is taken in only when there is a place for it.
-pub(super) fn incoming(
-    listener: TcpListener,
-    places: Arc<Semaphore>,
-) -> impl Stream<Item = io::Result<Socket>> + Send {
-    futures::stream::unfold((listener, places), |(listener, places)| async move {
+/// Connections as they come. One is taken in only when there is a place for it; others wait with the system.
+pub(super) fn incoming(listener: TcpListener, doors: Doors) -> impl Stream<Item = io::Result<Socket>> + Send {
+    let places = |most: usize| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
+    let begun = (listener, places(doors.connections), places(doors.arriving));
+    futures::stream::unfold(begun, move |(listener, places, arriving)| async move {
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return None };
+            let Ok(waiting) = arriving.clone().acquire_owned().await else { return None };
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
-                    let silent = Some(Box::pin(sleep(FIRST_WORDS)));
-                    let socket = Socket { stream, said: 0, silent, _place: place };
-                    return Some((Ok(socket), (listener, places)));
+                    let arriving_for = Arriving { until: Box::pin(sleep(doors.begin_time)), _place: waiting };
+                    let socket =
+                        Socket { stream, met: Met::default(), arriving: Some(arriving_for), _place: place };
+                    return Some((Ok(socket), (listener, places, arriving)));
                 }
                 Err(error) => {
                     // No descriptors left, mostly: those who are connected go on, and the next may find one.
@@ -47,20 +51,43 @@ pub(super) fn incoming(
     })
 }
 
+/// Whether somebody has been answered on a connection; comes with each of its requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Met(Arc<AtomicBool>);
+
+impl Met {
+    /// It belongs here.
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// A connection that holds its place.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
-    said: usize,
-    /// Runs out unless it says its first words.
-    silent: Option<Pin<Box<Sleep>>>,
+    met: Met,
+    /// Until it has shown that it belongs here.
+    arriving: Option<Arriving>,
+    _place: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+struct Arriving {
+    until: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connected for Socket {
-    type ConnectInfo = ();
+    type ConnectInfo = Met;
 
-    fn connect_info(&self) {}
+    fn connect_info(&self) -> Met {
+        self.met.clone()
+    }
 }
 
 impl AsyncRead for Socket {
@@ -69,18 +96,14 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if let Some(silent) = &mut self.silent {
-            if read.is_pending() && silent.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            self.said += buf.filled().len() - before;
-            if self.said >= FIRST_BYTES {
-                self.silent = None;
-            }
+        if self.met.is_set() {
+            self.arriving = None;
+        } else if let Some(arriving) = &mut self.arriving
+            && arriving.until.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        read
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 

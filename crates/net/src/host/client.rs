@@ -11,6 +11,7 @@ use crate::threads::Threads;
 use crate::wire::Answer;
 use bytes::Bytes;
 use forebay_core::{Error, Result};
+use forebay_engine::cache::KeeperView;
 use forebay_store::local::map::map_shared;
 use futures::future::{BoxFuture, FutureExt};
 use std::collections::{HashMap, HashSet};
@@ -52,6 +53,11 @@ impl HostClient {
         let options = RemoteOptions { purpose: Purpose::Peer, ..RemoteOptions::default() };
         RemoteKeeper::with_slabs(Box::new(connector), None, options, threads).await
     }
+}
+
+/// What the process behind a socket holds; it is not started when it is not there.
+pub async fn show_host(socket: &Path, threads: Threads) -> Result<KeeperView> {
+    Ok(HostClient::connect(socket, None, threads).await?.ask_view().await)
 }
 
 /// Connects to a host's process, which is started when it is not there.

@@ -67,6 +67,17 @@ impl Keeper for HostKeeper {
         .boxed()
     }
 
+    fn admit<'a>(&'a self, payload: Payload, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        async move {
+            if !self.slabs.keep(&payload, bytes)
+                && let Some(behind) = &self.behind
+            {
+                behind.admit(payload, bytes).await;
+            }
+        }
+        .boxed()
+    }
+
     fn give_up(&self, _payload: Payload) {}
 
     fn held(&self, group: u64) -> BoxFuture<'_, Vec<PayloadId>> {

@@ -12,9 +12,9 @@ pub(crate) mod place;
 mod serve;
 mod slabs;
 
-pub use client::{HostClient, HostConnector};
+pub use client::{HostClient, HostConnector, show_host};
 pub use keeper::HostKeeper;
-pub use place::default_socket;
+pub use place::{default_socket, running_hosts};
 pub use serve::{HostOptions, serve_host};
 pub use slabs::Slabs;
 

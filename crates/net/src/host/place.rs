@@ -15,12 +15,36 @@ use std::path::{Path, PathBuf};
 
 /// The socket of this user on this host, in a folder that is made when it is missing.
 pub fn default_socket() -> Result<PathBuf> {
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
-        Some(folder) => PathBuf::from(folder).join("forebay"),
-        None => PathBuf::from(format!("/tmp/forebay-{}", geteuid().as_raw())),
-    };
+    let folder = folder();
     private_folder(&folder)?;
     Ok(folder.join("cache.sock"))
+}
+
+fn folder() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => PathBuf::from(folder).join("forebay"),
+        None => PathBuf::from(format!("/tmp/forebay-{}", geteuid().as_raw())),
+    }
+}
+
+/// Sockets of this user's caches on this host. Nobody need be behind one any more.
+pub fn running_hosts() -> Result<Vec<PathBuf>> {
+    let folder = folder();
+    let fail = |error| Error::io(format!("look into `{}`", folder.display()), error);
+    let entries = match std::fs::read_dir(&folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(fail)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(fail)?.path();
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("cache") && path.extension().is_some_and(|ending| ending == "sock") {
+            found.push(path);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Makes a folder that nobody else may enter, or makes sure that it is one.

@@ -8,7 +8,7 @@ use crate::server::lock;
 use bytes::Bytes;
 use forebay_core::cache::{PayloadId, Rank};
 use forebay_core::{Error, Result};
-use forebay_engine::cache::{Payload, TierView};
+use forebay_engine::cache::{Ages, Payload, TierView, seconds_now};
 use forebay_store::local::map::map_shared;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, open};
@@ -46,6 +46,8 @@ struct State {
     /// Bytes of payloads that are kept or being written.
     bytes: u64,
     refused: u64,
+    hits: u64,
+    ages: Ages,
     version: u64,
     next: u32,
     slabs: BTreeMap<u32, Filled>,
@@ -68,6 +70,8 @@ struct Kept {
     length: u64,
     rank: Rank,
     group: u64,
+    /// When it was kept, in seconds since 1970.
+    seconds: u32,
 }
 
 impl Slabs {
@@ -85,6 +89,8 @@ impl Slabs {
             limit,
             bytes: 0,
             refused: 0,
+            hits: 0,
+            ages: Ages::default(),
             version: u64::from_le_bytes(random) >> CHANGES << CHANGES,
             next: 0,
             slabs: BTreeMap::new(),
@@ -115,7 +121,9 @@ impl Slabs {
         if let Some(filled) = state.slabs.get_mut(&number) {
             filled.writers -= 1;
         }
-        let kept = Kept { slab: number, offset, length, rank: payload.rank, group: payload.group };
+        let (rank, group, seconds) = (payload.rank, payload.group, seconds_now());
+        let kept = Kept { slab: number, offset, length, rank, group, seconds };
+        state.ages.add(seconds);
         if let Err(error) = written {
             tracing::warn!(%error, "no memory for a payload in the shared cache");
             state.refused += 1;
@@ -128,16 +136,18 @@ impl Slabs {
 
     /// Where a payload lies: slab and offset.
     pub(crate) fn find(&self, payload: &Payload) -> Option<(u32, u64)> {
-        let state = lock(&self.state);
-        let kept = state.kept.get(&payload.id).filter(|kept| kept.length == payload.length)?;
+        let mut state = lock(&self.state);
+        let kept = *state.kept.get(&payload.id).filter(|kept| kept.length == payload.length)?;
+        state.hits += 1;
         Some((kept.slab, kept.offset))
     }
 
     /// A payload's bytes, without a copy.
     pub fn bytes(&self, payload: &Payload) -> Option<Bytes> {
-        let state = lock(&self.state);
-        let kept = state.kept.get(&payload.id).filter(|kept| kept.length == payload.length)?;
-        state.show(kept)
+        let mut state = lock(&self.state);
+        let kept = *state.kept.get(&payload.id).filter(|kept| kept.length == payload.length)?;
+        state.hits += 1;
+        state.show(&kept)
     }
 
     /// Names of what is kept for a dataset.
@@ -187,6 +197,9 @@ impl Slabs {
             payloads: state.kept.len() as u64,
             refused: state.refused,
             damaged: 0,
+            hits: state.hits,
+            oldest: state.ages.oldest(),
+            newest: state.ages.newest(),
         }
     }
 
@@ -249,6 +262,7 @@ impl State {
 
     fn leave_gap(&mut self, kept: Kept) {
         self.bytes -= kept.length;
+        self.ages.remove(kept.seconds);
         if let Some(filled) = self.slabs.get_mut(&kept.slab) {
             filled.gaps += kept.length;
         }
@@ -286,6 +300,7 @@ impl State {
                 // No memory for the copy: it is only a cache.
                 self.kept.remove(&name);
                 self.bytes -= kept.length;
+                self.ages.remove(kept.seconds);
             }
         }
     }
@@ -306,91 +321,4 @@ impl Slab {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn payload(id: u128, length: u64) -> Payload {
-        Payload { id: PayloadId(id), rank: Rank(id as u64), length, group: id as u64 % 2 }
-    }
-
-    fn body(id: u128, length: u64) -> Bytes {
-        vec![id as u8; length as usize].into()
-    }
-
-    #[test]
-    fn what_is_shown_stays_what_it_was_when_its_slab_is_gone() {
-        let slabs = Slabs::with_slab_bytes(100_000, 4096).unwrap();
-        for id in 0..20 {
-            assert!(slabs.keep(&payload(id, 1000), &body(id, 1000)));
-        }
-        let shown: Vec<Bytes> = (0..20).map(|id| slabs.bytes(&payload(id, 1000)).unwrap()).collect();
-        let before = slabs.version();
-        slabs.forget(&(0..20).filter(|id| id % 4 != 0).map(PayloadId).collect::<Vec<_>>());
-        assert_ne!(slabs.version(), before);
-        assert_eq!(slabs.view().payloads, 5);
-        for id in 100..115 {
-            assert!(slabs.keep(&payload(id, 1000), &body(id, 1000)));
-        }
-        for (id, shown) in shown.iter().enumerate() {
-            assert_eq!(*shown, body(id as u128, 1000));
-        }
-        assert!((0..20).step_by(4).all(|id| slabs.bytes(&payload(id, 1000)).unwrap() == body(id, 1000)));
-    }
-
-    #[test]
-    fn what_is_shown_cannot_be_written_by_those_it_is_shown_to() {
-        let slabs = Slabs::with_slab_bytes(10_000, 4096).unwrap();
-        assert!(slabs.keep(&payload(1, 9000), &body(1, 9000)), "one that is larger than a slab has its own");
-        let slab = slabs.slab(0, slabs.version()).unwrap();
-        let shown = File::from(slab.shown.try_clone().unwrap());
-        assert!(shown.write_all_at(b"x", 0).is_err() && shown.set_len(1).is_err());
-        assert!(
-            slabs.slab(0, slabs.version() ^ 1 << 60).is_none(),
-            "another process had it under this number"
-        );
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn slabs_hold_what_a_map_would_hold_and_never_more_than_their_limit(
-            steps in prop::collection::vec((0u8..8, 0u128..40, 0u64..3000), 1..80),
-        ) {
-            let slabs = Slabs::with_slab_bytes(20_000, 4096).unwrap();
-            let mut model: BTreeMap<u128, u64> = BTreeMap::new();
-            let mut limit = 20_000;
-            for (step, id, length) in steps {
-                match step {
-                    0..=4 => {
-                        let room = model.values().sum::<u64>() + length <= limit;
-                        let kept = slabs.keep(&payload(id, length), &body(id, length));
-                        prop_assert_eq!(kept, room || model.contains_key(&id));
-                        if room {
-                            model.entry(id).or_insert(length);
-                        }
-                    }
-                    5 | 6 => {
-                        slabs.forget(&[PayloadId(id), PayloadId(id + 1)]);
-                        model.remove(&id);
-                        model.remove(&(id + 1));
-                    }
-                    _ => {
-                        limit = length * 10;
-                        slabs.resize(limit);
-                        while model.values().sum::<u64>() > limit {
-                            model.pop_last();
-                        }
-                    }
-                }
-                let view = slabs.view();
-                prop_assert_eq!((view.bytes, view.payloads), (model.values().sum(), model.len() as u64));
-                prop_assert!(view.bytes <= limit);
-                for (id, length) in &model {
-                    prop_assert_eq!(slabs.bytes(&payload(*id, *length)), Some(body(*id, *length)));
-                }
-                prop_assert_eq!(slabs.held(0).len() + slabs.held(1).len(), model.len());
-            }
-        }
-    }
-}
+mod tests;

@@ -174,6 +174,7 @@ impl PeerKeeper {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PeersView {
             members: nodes.ownership.len() as u64,
+            hits: read(&tally.hits),
             misses: read(&tally.misses),
             unanswered: read(&tally.unanswered),
             given: read(&tally.given),
@@ -280,6 +281,10 @@ impl Keeper for PeerKeeper {
 
     fn settle<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
         self.inner.local.keep(payload, place, bytes)
+    }
+
+    fn admit<'a>(&'a self, payload: Payload, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        self.inner.local.admit(payload, bytes)
     }
 
     fn give_up(&self, payload: Payload) {

@@ -23,7 +23,12 @@ pub use keeper::PeerKeeper;
 pub use members::Members;
 pub use owned::OwnedKeeper;
 
+use crate::client::{RemoteKeeper, RemoteOptions, TcpConnector};
 use crate::credentials::Credentials;
+use crate::handshake::Purpose;
+use crate::threads::Threads;
+use forebay_core::Result;
+use forebay_engine::cache::KeeperView;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -51,9 +56,21 @@ impl Default for PeerOptions {
     }
 }
 
+/// What a node holds, by its address.
+pub async fn show_node(address: &str, credentials: &Credentials, threads: Threads) -> Result<KeeperView> {
+    let connector = TcpConnector::new(address, credentials)?;
+    let options = RemoteOptions {
+        token: credentials.token.clone(),
+        purpose: Purpose::Peer,
+        ..RemoteOptions::default()
+    };
+    Ok(RemoteKeeper::connect(connector, options, threads).await?.ask_view().await)
+}
+
 /// What became of payloads that others own.
 #[derive(Debug, Default)]
 struct Tally {
+    hits: AtomicU64,
     misses: AtomicU64,
     unanswered: AtomicU64,
     given: AtomicU64,

@@ -43,12 +43,17 @@ impl Keeper for OwnedKeeper {
 
     fn keep<'a>(&'a self, payload: Payload, place: Place, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
         async move {
-            if !place.is_kept() || !self.owners.now().is_mine(payload.rank) {
-                return;
+            if place.is_kept() {
+                self.admit(payload, bytes).await;
             }
-            self.local.keep(payload, Place { memory: true, disk: false }, bytes).await;
-            if self.local.read(&[payload]).await.iter().all(Option::is_none) {
-                self.local.keep(payload, Place { memory: false, disk: true }, bytes).await;
+        }
+        .boxed()
+    }
+
+    fn admit<'a>(&'a self, payload: Payload, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        async move {
+            if self.owners.now().is_mine(payload.rank) {
+                self.local.admit(payload, bytes).await;
             }
         }
         .boxed()

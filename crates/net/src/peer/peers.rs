@@ -1,8 +1,8 @@
 //! One peer: its connection, its health, and what waits to be given to it.
 
 use super::{Health, PeerOptions, Tally};
-use crate::client::link::{Found, Link};
-use crate::client::{Connect, meet, parts};
+use crate::client::link::Link;
+use crate::client::{Connect, Found, meet, parts};
 use crate::credentials::Token;
 use crate::handshake::Purpose;
 use crate::server::lock;
@@ -119,6 +119,7 @@ impl Peer {
         };
         let found: Vec<Found> = answer.take().into_iter().map(Option::flatten).collect();
         let hits = found.iter().flatten().count() as u64;
+        self.tally.hits.fetch_add(hits, Ordering::Relaxed);
         self.tally.misses.fetch_add(count - hits, Ordering::Relaxed);
         found
     }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 const READ_BYTES: u64 = 8 << 20;
 
 /// The number that all payloads have which are read by a request of this connection.
-const TOGETHER: Option<u32> = Some(0);
+const TOGETHER: u32 = 0;
 
 /// One answer per payload; what is absent is claimed by whoever asks first.
 pub(super) async fn look(caller: &Caller, payloads: &[Payload]) -> Vec<Answer> {
@@ -40,7 +40,7 @@ pub(super) async fn look(caller: &Caller, payloads: &[Payload]) -> Vec<Answer> {
             }
             match claims.ask(name, caller.client, now) {
                 Verdict::Fetch => claimed.push(at),
-                Verdict::Wait(_) => answers[at] = Answer::Near { tier: Tier::Memory, together: None },
+                Verdict::Wait(_) => answers[at] = Answer::Coming,
             }
         }
     }
@@ -74,8 +74,8 @@ async fn known(caller: &Caller, payloads: &[Payload]) -> Vec<Answer> {
     for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
         *answer = looks.next().map(|look| match look {
             Look::Here(_) => Answer::Near { tier: Tier::Memory, together: TOGETHER },
-            Look::Near { tier, together } => Answer::Near { tier, together: together.or(TOGETHER) },
-            Look::Coming => Answer::Near { tier: Tier::Memory, together: None },
+            Look::Near { tier, together } => Answer::Near { tier, together: together.unwrap_or(TOGETHER) },
+            Look::Coming => Answer::Coming,
             Look::Absent => Answer::Absent,
         });
     }

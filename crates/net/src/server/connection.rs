@@ -147,8 +147,11 @@ async fn read<R: AsyncRead + Unpin>(caller: Caller, mut from: R) -> Result<()> {
 
 async fn keep(caller: &Caller, request: u64, payload: Payload, place: Place, bytes: &Bytes) {
     let shared = &caller.shared;
-    if place.is_kept() {
-        shared.keeper.keep(payload, place, bytes).await;
+    match caller.purpose {
+        _ if !place.is_kept() => {}
+        // Of a peer the place says no more than that it is worth keeping.
+        Purpose::Peer => shared.keeper.admit(payload, bytes).await,
+        _ => shared.keeper.keep(payload, place, bytes).await,
     }
     shared.end_claim(payload.id);
     caller.say(request, Message::Done(shared.keeper.view())).await;

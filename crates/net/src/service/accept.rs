@@ -6,7 +6,8 @@
 
 use super::address::Address;
 use super::begin::{self, VERSIONS};
-use super::link::{Ends, Receiving, Sending, Shown, halves};
+use super::link::{Ends, Receiving, Sending, halves};
+use super::shown::Shown;
 use super::socket::{BytesIn, Input, Output, Socket, Timed};
 use super::tls;
 use crate::credentials::{Credentials, PeerTls};

@@ -281,9 +281,9 @@ fn read_columns(
                 });
                 Column::Tensors(tensors.collect::<Result<_>>()?)
             }
-            ColumnKind::Bytes(lengths) => Column::Bytes(read_values(body, lengths)?),
-            ColumnKind::Text(lengths) => Column::Text(read_texts(body, lengths, name)?),
-            ColumnKind::Json(lengths) => Column::Json(read_texts(body, lengths, name)?),
+            ColumnKind::Bytes(lengths) => Column::Bytes(read_values(body, lengths, pool)?),
+            ColumnKind::Text(lengths) => Column::Text(read_texts(body, lengths, pool, name)?),
+            ColumnKind::Json(lengths) => Column::Json(read_texts(body, lengths, pool, name)?),
         };
         columns.push((name.clone(), column));
     }
@@ -295,19 +295,22 @@ fn read_buffer(body: &mut impl Read, mut buffer: Buffer) -> Result<Buffer> {
     Ok(buffer)
 }
 
-/// Values that share the memory they were read into.
-fn read_values(body: &mut impl Read, lengths: &[u64]) -> Result<Vec<Bytes>> {
-    let all = lengths.iter().sum::<u64>();
-    let mut bytes = Vec::with_capacity(all as usize);
-    if body.take(all).read_to_end(&mut bytes).map_err(broken)? as u64 != all {
-        return Err(broken(std::io::ErrorKind::UnexpectedEof.into()));
+/// Values that share the memory they were read into, which goes back to the pool with the last of them.
+fn read_values(body: &mut impl Read, lengths: &[u64], pool: &BufferPool) -> Result<Vec<Bytes>> {
+    struct Owner(Buffer);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            self.0.as_slice()
+        }
     }
-    let mut rest = Bytes::from(bytes);
+    // `check` has held their sum against what a batch may have.
+    let all = lengths.iter().sum::<u64>() as usize;
+    let mut rest = Bytes::from_owner(Owner(read_buffer(body, pool.take(all))?));
     Ok(lengths.iter().map(|length| rest.split_to(*length as usize)).collect())
 }
 
-fn read_texts(body: &mut impl Read, lengths: &[u64], name: &str) -> Result<Vec<String>> {
-    let texts = read_values(body, lengths)?.into_iter().map(|value| {
+fn read_texts(body: &mut impl Read, lengths: &[u64], pool: &BufferPool, name: &str) -> Result<Vec<String>> {
+    let texts = read_values(body, lengths, pool)?.into_iter().map(|value| {
         std::str::from_utf8(&value)
             .map(str::to_owned)
             .map_err(|cause| corrupt(format!("column `{}` is no text", short(name))).with_source(cause))

@@ -8,13 +8,13 @@ use super::codec::{self, Limits, Times};
 use super::frame::{self, Message, lost};
 use super::message::{BatchHeader, Packing, Place, ToClient, ToWorker};
 use super::packing::{Auto, Packer};
+use super::shown::Shown;
 use super::socket::{Anything, Input, MAX_DESCRIPTORS, Output, Socket};
 use crate::server::lock;
 use forebay_core::{Error, Result};
 use forebay_engine::Batch;
-use forebay_ops::buffer::SharedMemory;
+use forebay_ops::buffer::{SharedMemory, SharedViews};
 use forebay_ops::{Buffer, BufferPool};
-use std::collections::HashMap;
 use std::io::{BufReader, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -23,8 +23,8 @@ use std::time::Duration;
 
 /// Bytes read at once where messages are small; batches are read past this.
 const READ_BYTES: usize = 16 << 10;
-/// Shared memory that one client may look at; what it wants beyond crosses as bytes, and is its own then.
-const SHOWN_BYTES: u64 = 4 << 30;
+/// Views of shared memory that a client keeps for the next batch that comes in it.
+const VIEWED_BYTES: usize = 4 << 30;
 
 /// What ties a connection's halves together.
 pub(super) struct Ends {
@@ -52,6 +52,8 @@ pub struct Sending {
 pub struct Receiving {
     input: BufReader<Box<dyn Input>>,
     ends: Arc<Ends>,
+    /// Views of memory that we were shown and look at no more.
+    views: SharedViews,
     frame: Vec<u8>,
     wire_bytes: u64,
 }
@@ -84,8 +86,7 @@ pub(super) fn halves(
         auto: Auto::default(),
         wire_bytes: 0,
     };
-    let input = BufReader::with_capacity(READ_BYTES, input);
-    (sending, Receiving { input, ends, frame: Vec::new(), wire_bytes: 0 })
+    (sending, Receiving::new(input, ends))
 }
 
 fn apart(peer: &str) -> Arc<Ends> {
@@ -219,9 +220,12 @@ impl Drop for Sending {
 impl Receiving {
     /// Receives from any reader, without descriptors.
     pub fn over(reader: impl Read + Send + 'static, peer: &str) -> Self {
-        let ends = apart(peer);
-        let input: Box<dyn Input> = Box::new(Anything(reader));
-        Self { input: BufReader::with_capacity(READ_BYTES, input), ends, frame: Vec::new(), wire_bytes: 0 }
+        Self::new(Box::new(Anything(reader)), apart(peer))
+    }
+
+    fn new(input: Box<dyn Input>, ends: Arc<Ends>) -> Self {
+        let input = BufReader::with_capacity(READ_BYTES, input);
+        Self { input, ends, views: SharedViews::new(VIEWED_BYTES), frame: Vec::new(), wire_bytes: 0 }
     }
 
     /// The next message; `None` when the other side has ended. What it says about shared memory is acted on here.
@@ -243,7 +247,7 @@ impl Receiving {
 
     /// The batch that the last message announced. After an error the connection is of no more use, and is ended.
     pub fn read_batch(&mut self, header: &BatchHeader, pool: &BufferPool, limits: Limits) -> Result<Batch> {
-        let unseen = self.ends.unseen.clone();
+        let (unseen, views) = (self.ends.unseen.clone(), &self.views);
         // Those of the next batch may be here already, so only as many are taken as this one has.
         let count = if unseen.is_some() { codec::shared_columns(header).min(MAX_DESCRIPTORS) } else { 0 };
         let came: Vec<_> = std::iter::from_fn(|| self.input.get_mut().descriptor()).take(count).collect();
@@ -254,7 +258,7 @@ impl Receiving {
             };
             let size = usize::try_from(size).unwrap_or(usize::MAX);
             let told = Box::new(move || lock(&unseen).push(memory));
-            Buffer::map_private(descriptor.as_fd(), size, len, Some(told))
+            views.look(descriptor.as_fd(), size, len, Some(told))
         };
         let read = codec::read(&mut self.input, header, pool, limits, shared);
         match read {
@@ -297,52 +301,5 @@ impl Closer {
 impl std::fmt::Debug for Closer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Closer")
-    }
-}
-
-/// Memory that the other side may be looking at.
-#[derive(Default)]
-pub(super) struct Shown(Mutex<Kept>);
-
-#[derive(Default)]
-struct Kept {
-    /// As often as it was shown and not released.
-    memory: HashMap<u64, Vec<SharedMemory>>,
-    bytes: u64,
-}
-
-impl Shown {
-    /// Keeps memory until it is released; false when too much of it is out.
-    fn keep(&self, memory: &SharedMemory) -> bool {
-        let mut kept = lock(&self.0);
-        let bytes = kept.bytes + memory.size() as u64;
-        if bytes > SHOWN_BYTES {
-            return false;
-        }
-        kept.bytes = bytes;
-        kept.memory.entry(memory.id()).or_default().push(memory.clone());
-        true
-    }
-
-    /// Once for each number; numbers that were never shown mean nothing.
-    fn release(&self, numbers: &[u64]) {
-        let mut kept = lock(&self.0);
-        for number in numbers {
-            let Some(copies) = kept.memory.get_mut(number) else { continue };
-            let released = copies.pop();
-            if copies.is_empty() {
-                kept.memory.remove(number);
-            }
-            kept.bytes -= released.map_or(0, |memory| memory.size() as u64);
-        }
-    }
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        // The other side may live on and look at it: it must not be written to again.
-        for memory in lock(&self.0).memory.values().flatten() {
-            memory.retire();
-        }
     }
 }

@@ -162,9 +162,9 @@ pub struct BatchHeader {
     pub columns: Vec<ColumnHeader>,
     /// Bad samples met in this batch.
     pub faults: Vec<FaultHeader>,
-    /// Time until its last payload was there, and from then on until it was done.
+    /// Time that making it took beyond `prep_nanos`; 0 when every payload was resident.
     pub fetch_nanos: u64,
-    /// See `fetch_nanos`.
+    /// Time that the worker needs for it when every payload is resident.
     pub prep_nanos: u64,
     /// How the body is packed.
     pub packing: Packing,

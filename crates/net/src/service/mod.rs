@@ -4,7 +4,8 @@
 //! handed over as shared memory, and over TCP, where their bytes follow. [`connect`] and [`Listener`] give the two
 //! halves of a connection, [`Sending`] and [`Receiving`], one for each of two threads. Below them, `begin` is how a
 //! connection begins, `frame` how messages, `codec` and `packing` how batches become bytes, `socket` and `tls` where
-//! bytes go; `near` is the way to a worker of the same machine. `docs/design/wire.md` draws it. [`worker`] makes batches and holds them until all have taken them.
+//! bytes go; `shown` is shared memory that the other side may look at, `near` the way to a worker of the same machine.
+//! `docs/design/wire.md` draws it. [`worker`] makes batches and holds them until all have taken them.
 
 mod accept;
 mod address;
@@ -17,6 +18,7 @@ mod link;
 pub mod message;
 mod near;
 mod packing;
+mod shown;
 mod socket;
 mod tls;
 mod via;

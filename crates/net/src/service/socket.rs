@@ -12,11 +12,13 @@ use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Descriptors with one batch, at most; tensors beyond cross in the body. The system allows 253.
 pub(crate) const MAX_DESCRIPTORS: usize = 64;
+/// Bytes that wait in a socket to be sent. The system keeps books of twice that.
+const SEND_BYTES: usize = 4 << 20;
 /// Pieces of one write; the system takes no more.
 const MAX_PIECES: usize = 1024;
 
@@ -52,6 +54,9 @@ impl Socket {
         sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30))?;
         sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(10))?;
         sockopt::set_tcp_keepcnt(&stream, 3)?;
+        if let Some(bytes) = send_bytes() {
+            sockopt::set_socket_send_buffer_size(&stream, bytes)?;
+        }
         Ok(Self::Tcp(stream))
     }
 
@@ -107,6 +112,16 @@ impl Socket {
             Self::Unix(stream) => stream.shutdown(how),
         };
     }
+}
+
+/// Room for what was written and not taken yet, where the system allows more than it would give by itself: a writer of
+/// large batches then sleeps and wakes less often. A fixed size below that would only be in the way.
+fn send_bytes() -> Option<usize> {
+    static ROOM: OnceLock<Option<usize>> = OnceLock::new();
+    *ROOM.get_or_init(|| {
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/wmem_max").ok()?;
+        allowed.trim().parse::<usize>().ok().filter(|allowed| *allowed >= SEND_BYTES).map(|_| SEND_BYTES)
+    })
 }
 
 impl AsFd for Socket {

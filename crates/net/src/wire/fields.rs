@@ -71,7 +71,15 @@ impl<'a> Fields<'a> {
             payloads: self.u64()?,
             refused: self.u64()?,
             damaged: self.u64()?,
+            hits: self.u64()?,
+            oldest: self.time()?,
+            newest: self.time()?,
         })
+    }
+
+    /// A time in seconds since 1970; 0 is none.
+    fn time(&mut self) -> Result<Option<u32>> {
+        Ok(Some(self.u32()?).filter(|seconds| *seconds > 0))
     }
 
     /// A list whose parts take at least `least` bytes each: so many must be there before room is made for them.
@@ -116,8 +124,11 @@ pub(super) fn put_tier(body: &mut BytesMut, tier: Tier) {
 
 pub(super) fn put_view(body: &mut BytesMut, view: &KeeperView) {
     for tier in [&view.memory, &view.disk] {
-        for number in [tier.limit, tier.bytes, tier.payloads, tier.refused, tier.damaged] {
+        for number in [tier.limit, tier.bytes, tier.payloads, tier.refused, tier.damaged, tier.hits] {
             body.put_u64_le(number);
+        }
+        for time in [tier.oldest, tier.newest] {
+            body.put_u32_le(time.unwrap_or_default());
         }
     }
 }

@@ -15,12 +15,14 @@ const MAX_TEXT: usize = 1024;
 pub enum Answer {
     /// Whoever asked is the one to fetch it.
     Absent,
-    /// It can be read, now or when another client has fetched it.
+    /// Another client is fetching it; who reads it waits for that one.
+    Coming,
+    /// It can be read.
     Near {
         /// Where it probably is.
         tier: Tier,
-        /// Payloads with the same number are best read together. `None` says that another client is fetching it.
-        together: Option<u32>,
+        /// Payloads with the same number are best read together.
+        together: u32,
     },
     /// It lies in memory that the client may map.
     Slab {
@@ -278,8 +280,8 @@ fn asked(fields: &mut Fields<'_>) -> Result<Vec<Payload>> {
 fn answer(fields: &mut Fields<'_>) -> Result<Answer> {
     match fields.u8()? {
         0 => Ok(Answer::Absent),
-        1 => Ok(Answer::Near { tier: fields.tier()?, together: None }),
-        2 => Ok(Answer::Near { tier: fields.tier()?, together: Some(fields.u32()?) }),
+        1 => Ok(Answer::Coming),
+        2 => Ok(Answer::Near { tier: fields.tier()?, together: fields.u32()? }),
         3 => Ok(Answer::Slab { slab: fields.u32()?, offset: fields.u64()? }),
         _ => Err(corrupt("no such answer")),
     }
@@ -288,12 +290,11 @@ fn answer(fields: &mut Fields<'_>) -> Result<Answer> {
 fn put_answer(frame: &mut BytesMut, answer: &Answer) {
     match answer {
         Answer::Absent => frame.put_u8(0),
+        Answer::Coming => frame.put_u8(1),
         Answer::Near { tier, together } => {
-            frame.put_u8(1 + u8::from(together.is_some()));
+            frame.put_u8(2);
             put_tier(frame, *tier);
-            if let Some(together) = together {
-                frame.put_u32_le(*together);
-            }
+            frame.put_u32_le(*together);
         }
         Answer::Slab { slab, offset } => {
             frame.put_u8(3);

@@ -114,6 +114,61 @@ fn descriptors_of_batches_that_follow_each_other_are_not_mixed_up() {
     }
 }
 
+#[test]
+fn p050_what_one_job_writes_is_seen_by_no_other_job_and_in_no_later_batch() {
+    let (mut one, mut one_client, _one) = unix();
+    let (mut other, mut other_client, _other) = unix();
+    // Room for one idle piece, so that every batch is made in the memory of the one before.
+    let (pool, clients) = (BufferPool::shared(KEPT), BufferPool::new(0));
+    for salt in 0..8 {
+        let made = batch(4, vec![tensor(&pool, 4, ROW, salt)]);
+        let expected = shape(&batch(4, vec![tensor(&clients, 4, ROW, salt)]));
+        one.0.send_batch(salt, &made, Times::default(), Packing::None).unwrap();
+        other.0.send_batch(salt, &made, Times::default(), Packing::None).unwrap();
+        let (_, mut seen) = receive(&mut one_client.1, &clients).unwrap();
+        assert_eq!(shape(&seen), expected);
+        // The first job writes to every other batch: everywhere, or to one byte.
+        match salt % 4 {
+            0 => bytes_of(&mut seen.columns[0].1).fill(0xee),
+            2 => bytes_of(&mut seen.columns[0].1)[BYTES - 1] ^= 0xff,
+            _ => {}
+        }
+        let (_, unwritten) = receive(&mut other_client.1, &clients).unwrap();
+        assert_eq!(shape(&unwritten), expected);
+        assert_eq!(shape(&made), expected);
+        drop((made, seen, unwritten));
+        settle(&mut one_client.0, &mut one.1);
+        settle(&mut other_client.0, &mut other.1);
+        assert_eq!(pool.idle_bytes(), KEPT, "both have let go, and it is used again");
+    }
+}
+
+#[test]
+fn p051_memory_is_not_used_again_while_a_slow_job_looks_at_it_however_many_batches_pass() {
+    let (mut one, mut one_client, _one) = unix();
+    let (mut other, mut other_client, _other) = unix();
+    let (pool, clients) = (BufferPool::shared(2 * KEPT), BufferPool::new(0));
+    let first = batch(4, vec![tensor(&pool, 4, ROW, 77)]);
+    let expected = shape(&first);
+    other.0.send_batch(0, &first, Times::default(), Packing::None).unwrap();
+    drop(first);
+    let (_, held) = receive(&mut other_client.1, &clients).unwrap();
+    for salt in 0..100 {
+        let made = batch(4, vec![tensor(&pool, 4, ROW, salt)]);
+        one.0.send_batch(salt, &made, Times::default(), Packing::None).unwrap();
+        assert_eq!(shape(&receive(&mut one_client.1, &clients).unwrap().1), shape(&made));
+        drop(made);
+        settle(&mut one_client.0, &mut one.1);
+        // Its unix socket says nothing of memory: a job that works for long is not one that let go.
+        settle(&mut other_client.0, &mut other.1);
+        assert!(pool.idle_bytes() <= KEPT, "what one job holds is not idle");
+    }
+    assert_eq!(shape(&held), expected);
+    drop(held);
+    settle(&mut other_client.0, &mut other.1);
+    assert_eq!(pool.idle_bytes(), 2 * KEPT);
+}
+
 /// Sends while the other side receives: a body is more than a socket holds.
 fn cross(to_client: &mut Sending, from_worker: &mut Receiving, made: &Batch) -> Sent {
     std::thread::scope(|scope| {

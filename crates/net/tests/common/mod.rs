@@ -100,6 +100,10 @@ impl Keeper for MapKeeper {
         ready(()).boxed()
     }
 
+    fn admit<'a>(&'a self, payload: Payload, bytes: &'a Bytes) -> BoxFuture<'a, ()> {
+        self.keep(payload, MEMORY, bytes)
+    }
+
     fn give_up(&self, _payload: Payload) {}
 
     fn held(&self, group: u64) -> BoxFuture<'_, Vec<PayloadId>> {
@@ -132,7 +136,7 @@ impl Keeper for MapKeeper {
             bytes: state.bytes(),
             payloads: state.kept.len() as u64,
             refused: state.refused,
-            damaged: 0,
+            ..TierView::default()
         };
         KeeperView { memory, ..KeeperView::default() }
     }

@@ -294,7 +294,7 @@ impl Cluster {
     }
 
     pub(crate) fn stop(&mut self, node: usize) {
-        self.node(node).process.signal(Signal::STOP);
+        self.node(node).process.stop();
     }
 
     pub(crate) fn go_on(&mut self, node: usize) {

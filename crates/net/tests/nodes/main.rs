@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test helper fails by panicking")]
 
 mod cluster;
+mod hosts;
 mod model;
 mod network;
 mod process;
@@ -17,6 +18,14 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for something that happens in other processes.
 const LONG: Duration = Duration::from_secs(120);
+
+/// Where the payloads of an epoch came from, all ranks together.
+#[derive(Debug)]
+struct Ranks {
+    local: u64,
+    peer: u64,
+    store: u64,
+}
 
 /// Not a test of its own: what this program does when it is run by the others.
 #[test]

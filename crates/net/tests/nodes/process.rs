@@ -64,6 +64,21 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Stops all of its threads, and waits until they have: one that runs at that moment may still answer.
+    pub(crate) fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+        };
+        while !std::fs::read_dir(&tasks).unwrap().all(|task| stopped(task.unwrap())) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -11,9 +11,11 @@ use forebay_engine::cache::{CacheConfig, Keeper, warm};
 use forebay_engine::source::{Dataset, OpenOptions, open};
 use forebay_engine::{CacheSettings, Loader, LoaderConfig, Next};
 use forebay_net::dispatcher::{DispatcherOptions, serve};
+use forebay_net::host::{HostOptions, serve_host};
 use forebay_net::{Surroundings, Threads, cache_settings};
 use forebay_testkit::server::{BUCKET, Objects, SlowServer};
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ pub(crate) fn run() {
     match role.as_str() {
         "store" => store(&setting),
         "dispatcher" => dispatcher(&setting),
+        "host" => host(&setting),
         _ => node(&setting),
     }
 }
@@ -50,6 +53,29 @@ fn store(setting: &Value) {
         let reads: Vec<u64> = (0..samples).map(|sample| server.attempts(&key(sample))).collect();
         answer(&json!({ "reads": reads }));
     }
+}
+
+/// The process that holds a host's memory, as the command `forebay cache-host` runs it.
+fn host(setting: &Value) {
+    let threads = Threads::shared().unwrap();
+    let options = HostOptions {
+        socket: setting["socket"].as_str().unwrap().into(),
+        memory: setting["memory"].as_u64().unwrap(),
+        grace: Duration::from_millis(500),
+        behind: None,
+    };
+    threads.clone().block_on(serve_host(options, threads)).unwrap();
+}
+
+/// What starts such a process: a shell that turns `--memory BYTES --socket PATH` into our setting.
+fn host_command() -> Vec<OsString> {
+    let program = std::env::current_exe().unwrap();
+    let script = format!(
+        r#"{SETTING}="{{\"memory\":$2,\"socket\":\"$4\"}}" exec '{}' role --exact --nocapture"#,
+        program.display()
+    );
+    let role = format!("{ROLE}=host");
+    ["env", &role, "sh", "-c", &script, "host"].map(OsString::from).to_vec()
 }
 
 fn dispatcher(setting: &Value) {
@@ -103,7 +129,7 @@ impl Node {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let dataset = runtime.block_on(open(&[format!("s3://{BUCKET}/o/")], &options))?;
-        let surroundings = Surroundings { local_ranks: 1, command: Vec::new() };
+        let surroundings = Surroundings { local_ranks: 1, command: host_command() };
         let settings = cache_settings(CacheConfig::from_json(&setting["cache"])?, surroundings)?;
         // The node outlives its loaders.
         let keeper = (settings.open)()?;

@@ -7,9 +7,11 @@
 //! shows it to a process keeps one until that process says that it no longer looks. Of a process that is gone without
 //! a word nobody knows: [`SharedMemory::retire`] leaves the memory to it and the maker takes fresh one.
 
-use super::{ALIGNMENT, Buffer, Owner, Shelf};
+use super::{Buffer, Owner, Shelf};
 use forebay_core::{Error, Result};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, Stat, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -163,29 +165,38 @@ impl Buffer {
         len: usize,
         told: Option<Box<dyn FnOnce() + Send + Sync>>,
     ) -> Result<Self> {
-        let fail = |error: rustix::io::Errno| Error::io("map shared memory", error.into());
-        let corrupt = |why: &str| Error::corrupt(format!("map shared memory: {why}"));
-        let seals = fcntl_get_seals(memory).map_err(|_| corrupt("it is none"))?;
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(corrupt("it is not sealed"));
-        }
-        let found = fstat(memory).map_err(fail)?.st_size;
-        if size == 0 || len > size || u64::try_from(found).ok() != Some(size as u64) {
-            return Err(corrupt(&format!("it has {found} bytes, not the {size} that were said")));
-        }
-        let capacity = len.next_multiple_of(ALIGNMENT).max(ALIGNMENT).min(size.next_multiple_of(ALIGNMENT));
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists. It is private, so
-        // writes stay ours, and the seal keeps its pages there. The maker writes to them only before it shows them
-        // and after `told` was called.
-        let start = unsafe { mmap(std::ptr::null_mut(), capacity, protection, MapFlags::PRIVATE, memory, 0) };
-        let start = start.map_err(fail)?;
-        let Some(first) = NonNull::new(start.cast::<u8>()) else { return Err(corrupt("it lies nowhere")) };
-        // SAFETY: the range was mapped a moment ago. One call instead of a fault for every few pages; older systems
-        // do not know it, and the pages come when they are touched.
-        let _ = unsafe { madvise(start, capacity, Advice::LinuxPopulateRead) };
-        Ok(Self { start: first, len, capacity, owner: Owner::Mapped(told) })
+        check(memory, size, len)?;
+        let start = map(memory, size)?;
+        Ok(Self { start, len, capacity: size, owner: Owner::Mapped { told, home: None } })
     }
+}
+
+/// Holds memory of another process against what was said of it.
+pub(super) fn check(memory: BorrowedFd<'_>, size: usize, len: usize) -> Result<Stat> {
+    let corrupt = |why: &str| Error::corrupt(format!("map shared memory: {why}"));
+    let seals = fcntl_get_seals(memory).map_err(|_| corrupt("it is none"))?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(corrupt("it is not sealed"));
+    }
+    let found = fstat(memory).map_err(|error| Error::io("map shared memory", error.into()))?;
+    if size == 0 || len > size || u64::try_from(found.st_size).ok() != Some(size as u64) {
+        return Err(corrupt(&format!("it has {} bytes, not the {size} that were said", found.st_size)));
+    }
+    Ok(found)
+}
+
+/// A private mapping of a whole piece of memory that was checked.
+pub(super) fn map(memory: BorrowedFd<'_>, size: usize) -> Result<NonNull<u8>> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists. It is private, so
+    // writes stay ours, and the seal keeps its pages there. The maker writes to them only before it shows them
+    // and after it was told that nobody looks.
+    let start = unsafe { mmap(std::ptr::null_mut(), size, protection, MapFlags::PRIVATE, memory, 0) };
+    let start = start.map_err(|error| Error::io("map shared memory", error.into()))?;
+    // SAFETY: the range was mapped a moment ago. One call instead of a fault for every few pages; older systems
+    // do not know it, and the pages come when they are touched.
+    let _ = unsafe { madvise(start, size, Advice::LinuxPopulateRead) };
+    NonNull::new(start.cast::<u8>()).ok_or_else(|| Error::corrupt("map shared memory: it lies nowhere"))
 }
 
 pub(super) fn unmap(start: NonNull<u8>, capacity: usize) {
@@ -196,7 +207,7 @@ pub(super) fn unmap(start: NonNull<u8>, capacity: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::BufferPool;
+    use crate::buffer::{ALIGNMENT, BufferPool};
     use rustix::fs::fallocate;
     use std::sync::atomic::AtomicU32;
 

@@ -1,13 +1,12 @@
-//! Stores of the clouds: S3 and all that speaks like it ([`s3`]), Google Cloud Storage and Azure ([`store`]).
+//! Stores of the clouds: S3 and all that speaks like it ([`s3`]), Google Cloud Storage and Azure
+//! (`bucket` opens them, [`store`] reads them).
 //!
 //! S3 has requests of its own over this crate's HTTP client, because it is the hot path and because its keys may hold
 //! any character; of the `object_store` crate it uses the credentials. The others are `object_store`
 //! behind the trait, with its limits: keys without control characters.
 
-#[cfg(feature = "azure")]
-pub mod azure;
-#[cfg(feature = "gcs")]
-pub mod gcs;
+#[cfg(any(feature = "azure", feature = "gcs"))]
+pub mod bucket;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod store;

@@ -116,6 +116,11 @@ impl Store for LocalStore {
         Some(self.stats())
     }
 
+    fn cold(&self) -> Option<Arc<dyn Store>> {
+        let options = LocalOptions { read_mode: ReadMode::Direct, ..LocalOptions::default() };
+        Some(Arc::new(Self::with_options(self.inner.root.clone(), &options)))
+    }
+
     fn url(&self, key: &str) -> String {
         format!("{}/{key}", self.inner.root.display())
     }

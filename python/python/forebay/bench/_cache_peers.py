@@ -33,7 +33,7 @@ def _loader(settings: Settings, cache: dict[str, Any], epochs: int) -> Any:
 
 def _epoch(loader: Any) -> Iterator[int]:
     for batch in loader:
-        yield sum(len(payload) for payload in batch["jpg"])
+        yield sum(map(len, batch["jpg"].views()))
 
 
 def _start(role: str, settings: Settings) -> subprocess.Popen[str]:

@@ -61,11 +61,11 @@ def dispatcher() -> Process:
     return _forebay("dispatcher", "--listen", "127.0.0.1:0")
 
 
-def worker(dispatcher: Process, threads: int, same_host: str) -> Process:
+def worker(dispatcher: Process, threads: int, same_host: str, staging_bytes: int) -> Process:
     """One worker, at any free port of this machine."""
     target = f"forebay://{dispatcher.address.removeprefix('forebay://')}"
     flags = ("--dispatcher", target, "--listen", "127.0.0.1:0", "--threads", str(threads))
-    return _forebay("worker", *flags, "--same-host", same_host)
+    return _forebay("worker", *flags, "--same-host", same_host, "--staging", str(staging_bytes))
 
 
 def share(socket: Path, threads: int, staging_bytes: int) -> Process:

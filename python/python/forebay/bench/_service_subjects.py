@@ -1,6 +1,7 @@
 """What ``forebay bench service`` measures, one subject a process. Prints one JSON object, as the other subjects do.
 
-Time begins with the first batch: how long processes take to start is not what is compared.
+Time begins after the first batches: how long processes take to start, and the system to give them memory for the
+first time, is not what is compared.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ def _touched(batch: Any) -> int:
 
 
 def _timed(amounts: Iterator[int], settings: Settings, servers: list[Process]) -> tuple[float, float, float]:
-    """Amount, seconds and processor seconds of everyone, from the first batch on and for the time that was set."""
-    next(amounts)
+    """Amount, seconds and processor seconds of everyone, after the first batches and for the time that was set."""
+    for _ in range(settings["first_batches"]):
+        next(amounts)
     before = cpu_seconds() + sum(server.cpu_seconds() for server in servers)
     began, total = time.perf_counter(), 0
     for amount in amounts:
@@ -83,12 +85,21 @@ def _forever(loader: Any) -> Iterator[Any]:
 def _service(stack: ExitStack, settings: Settings, same_host: str) -> tuple[str, list[Process]]:
     """A dispatcher with one worker: what to give as ``via``, and their processes."""
     dispatcher = stack.enter_context(processes.dispatcher())
-    worker = stack.enter_context(processes.worker(dispatcher, settings["threads"], same_host))
+    worker = stack.enter_context(
+        processes.worker(dispatcher, settings["threads"], same_host, settings["staging_bytes"])
+    )
     return f"forebay://{dispatcher.address.removeprefix('forebay://')}", [dispatcher, worker]
 
 
 def wire_forebay(settings: Settings) -> Figures:
-    """Large batches through one worker over TCP on this machine."""
+    """Large batches that lie ready at one worker, over TCP on this machine."""
+    with ExitStack() as stack:
+        via, servers = _service(stack, settings, "tcp")
+        return _staged_figures(stack, settings, via, servers)
+
+
+def wire_prepared(settings: Settings) -> Figures:
+    """The same, with the worker's reading and collating."""
     with ExitStack() as stack:
         via, servers = _service(stack, settings, "tcp")
         loader = stack.enter_context(_arrays(settings, via=via))
@@ -96,7 +107,7 @@ def wire_forebay(settings: Settings) -> Figures:
 
 
 def wire_tfdata(settings: Settings) -> Figures:
-    """Batches of the same size through one worker of tf.data service."""
+    """Batches of the same size through one worker of tf.data service, which has one ready and sends it repeatedly."""
     from ._service_tfdata import batches
 
     with ExitStack() as stack:
@@ -159,33 +170,49 @@ def images_share_job(settings: Settings, job: str) -> Figures:
 
 
 def handover_memfd(settings: Settings) -> Figures:
-    """Prepared batches as they are handed over: a second job takes what lies staged because the first was ahead."""
-    staged = settings["staged_batches"]
+    """Batches that lie ready in the process of this host, handed over as shared memory."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-share-")))
         share = stack.enter_context(
             processes.share(folder / "share.sock", settings["threads"], settings["staging_bytes"])
         )
-        via = f"unix://{folder / 'share.sock'}"
-        ahead = stack.enter_context(_arrays(settings, via={"url": via, "job": "ahead"}))
-        behind = stack.enter_context(_arrays(settings, via={"url": via, "job": "behind"}))
-        late, early = _forever(behind), _forever(ahead)
+        return _staged_figures(stack, settings, f"unix://{folder / 'share.sock'}", [share])
+
+
+def _staged_figures(stack: ExitStack, settings: Settings, via: str, servers: list[Process]) -> Figures:
+    """What a job receives that takes what lies staged, because another one with the same batches was ahead."""
+    staged = settings["staged_batches"]
+    ahead = stack.enter_context(_arrays(settings, via={"url": via, "job": "ahead"}))
+    behind = stack.enter_context(_arrays(settings, via={"url": via, "job": "behind"}))
+    late, early = _forever(behind), _forever(ahead)
+    _touched(next(late))
+    for _ in range(staged):
+        _touched(next(early))
+    # What the late job had asked for in advance is in its process already, and does not count.
+    for _ in range(settings["first_batches"]):
         _touched(next(late))
-        for _ in range(staged):
-            _touched(next(early))
-        # What the late job had asked for in advance is in its process already, and does not count.
-        for _ in range(settings["ready_batches"]):
-            _touched(next(late))
-        before, began = cpu_seconds() + share.cpu_seconds(), time.perf_counter()
-        total = sum(_touched(next(late)) for _ in range(staged - settings["ready_batches"] - 1))
-        seconds = time.perf_counter() - began
-        used = cpu_seconds() + share.cpu_seconds() - before
-        return {"bytes_per_second": total / seconds, "bytes_per_cpu_second": total / max(used, 1e-9)}
+    _wait_until_idle(servers)
+    before, began = cpu_seconds() + sum(server.cpu_seconds() for server in servers), time.perf_counter()
+    total = sum(_touched(next(late)) for _ in range(staged - settings["first_batches"] - 1))
+    seconds = time.perf_counter() - began
+    used = cpu_seconds() + sum(server.cpu_seconds() for server in servers) - before
+    return {"bytes_per_second": total / seconds, "bytes_per_cpu_second": total / max(used, 1e-9)}
+
+
+def _wait_until_idle(servers: list[Process]) -> None:
+    """Waits until nothing is prepared ahead any more."""
+    used, until = -1.0, time.monotonic() + 10
+    while (now := sum(server.cpu_seconds() for server in servers)) > used + 0.02 and time.monotonic() < until:
+        used = now
+        time.sleep(0.3)
 
 
 SUBJECTS: dict[str, Callable[[Settings], Figures]] = {
     subject.__name__: subject
-    for subject in (wire_forebay, wire_tfdata, images_local, images_worker, images_share, handover_memfd)
+    for subject in (
+        *(wire_forebay, wire_prepared, wire_tfdata),
+        *(images_local, images_worker, images_share, handover_memfd),
+    )
 }
 
 

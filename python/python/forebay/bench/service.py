@@ -1,7 +1,8 @@
 """``forebay bench service``: what it costs to get batches from another process, beside tf.data service.
 
-Large batches through one worker over TCP, photographs through one worker against the same work at home, four jobs that
-share one preparation, and hand-over as shared memory. Needs ``tensorflow-cpu`` for the rows of tf.data service.
+Large batches that lie ready at one worker, over TCP, and the same with their preparation; photographs through one
+worker against the same work at home; four jobs that share one preparation; hand-over as shared memory. Needs
+``tensorflow-cpu`` for the rows of tf.data service.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class ServiceBench(Bench):
 
     name: ClassVar[str] = "service"
     subjects: ClassVar[tuple[str, ...]] = (
-        *("wire_forebay", "wire_tfdata", "images_local", "images_worker", "images_share", "handover_memfd"),
+        *("wire_forebay", "wire_prepared", "wire_tfdata"),
+        *("images_local", "images_worker", "images_share", "handover_memfd"),
     )
     packages: ClassVar[tuple[str, ...]] = ("forebay", "numpy", "tensorflow-cpu")
     default_samples: ClassVar[int] = 4096
@@ -37,7 +39,7 @@ class ServiceBench(Bench):
         sizes: dict[str, Any] = {}
         if any(subject.startswith("images") for subject in self.measured):
             sizes["images"] = _made.images(folder, self.samples)
-        if {"wire_forebay", "handover_memfd"} & set(self.measured):
+        if {"wire_forebay", "wire_prepared", "handover_memfd"} & set(self.measured):
             sizes["arrays"] = write_arrays(folder / "arrays")
         return sizes
 
@@ -54,8 +56,8 @@ class ServiceBench(Bench):
             "threads": len(os.sched_getaffinity(0)),
             "jobs": 4,
             "staging_bytes": 3 << 30,
-            "staged_batches": 48,
-            "ready_batches": 8,
+            "staged_batches": 64,
+            "first_batches": 8,
         }
 
     def bars(self, medians: dict[str, Figures]) -> list[dict[str, Any]]:

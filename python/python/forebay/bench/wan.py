@@ -293,6 +293,7 @@ class WanBench(Bench):
             if figures := mine[name]:
                 cost = figures["cpu_seconds_per_gigabyte"]
                 bars.append(bar(f"{name}: client CPU", cost, "<= 0.8", "s/GB"))
+                bars += self.costs_of_others(name, medians)
         if figures := medians.get("virtual/forebay"):
             share, held = figures["link_share"] * 100, figures["held_delays"]
             bars += [
@@ -300,6 +301,22 @@ class WanBench(Bench):
                 bar("virtual 25 Gb/s x 100 ms: memory against bandwidth x delay", held, "<= 3.0", "x"),
             ]
         return bars
+
+    @staticmethod
+    def costs_of_others(name: str, medians: dict[str, Figures]) -> list[dict[str, Any]]:
+        """What a GET, or a row, costs the client against each of the others; each makes payloads ``bytes``."""
+        own = medians.get(f"{name}/forebay_bytes") or medians[f"{name}/forebay"]
+        peers = [client for client in CASES[name].clients if not client.startswith("forebay")]
+        return [
+            bar(
+                f"{name}: client CPU per GET against {client}",
+                own["cpu_seconds_per_1000"] / medians[f"{name}/{client}"]["cpu_seconds_per_1000"],
+                "<= 1.0",
+                "x",
+            )
+            for client in peers
+            if medians.get(f"{name}/{client}", {}).get("cpu_seconds_per_1000")
+        ]
 
     def memory_allowed(self) -> float:
         """Three times bandwidth x delay, and the batches that are ready or in use."""

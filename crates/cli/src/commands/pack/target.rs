@@ -52,8 +52,8 @@ impl Target {
                 .with_hint("name a folder of this machine as OUT, without `--to`"));
         };
         if address.root.starts_with("cassandra://") {
-            return Err(Error::unsupported(format!("pack to `{}`: a table holds no shards", to.url))
-                .with_hint("`forebay ingest` writes samples into tables"));
+            return Err(Error::unsupported(format!("pack to `{}`: this build leaves tables out", to.url))
+                .with_hint("build it with the feature `cassandra`"));
         }
         let retry =
             RetryOptions { request_timeout: REQUEST_TIMEOUT, deadline: DEADLINE, ..RetryOptions::default() };

@@ -1,6 +1,7 @@
 //! Looking after a cache from outside a loader: listing, mending and clearing it.
 
 use super::folder::{self, INDEX, LOCK, MARKER, NEW, begins_as_ours, open_ours, segment_name};
+use super::hits::HITS;
 use super::lock::Lock;
 use super::{DiskOptions, DiskTier};
 use forebay_core::cache::PayloadId;
@@ -75,7 +76,9 @@ impl DiskTier {
             cleared.remove(&dir.join(segment_name(number))).map_err(fault)?;
         }
         // The marker goes when nothing is left that it could stand for.
-        for name in [INDEX.to_owned(), format!("{INDEX}{NEW}"), format!("{MARKER}{NEW}"), MARKER.to_owned()] {
+        let index_new = format!("{INDEX}{NEW}");
+        let marker_new = format!("{MARKER}{NEW}");
+        for name in [INDEX, &index_new, HITS, &marker_new, MARKER] {
             let path = dir.join(name);
             if open_ours(&path, false).and_then(|file| begins_as_ours(&file)).unwrap_or(false) {
                 cleared.remove(&path).map_err(fault)?;

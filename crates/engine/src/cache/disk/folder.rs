@@ -20,7 +20,7 @@ pub(super) const INDEX: &str = "index.fbi";
 /// Behind the names of files that are written before they take the place of others.
 pub(super) const NEW: &str = ".new";
 
-const MARKER_HEAD: &str = "forebay cache\n";
+pub(super) const MARKER_HEAD: &str = "forebay cache\n";
 /// Longer than any marker.
 const MARKER_LIMIT: u64 = 4096;
 

@@ -10,6 +10,7 @@ mod clear;
 mod compact;
 mod folder;
 mod follow;
+mod hits;
 mod index;
 mod lines;
 mod load;
@@ -38,7 +39,8 @@ use queue::Queue;
 use segment::Entry;
 use state::{Room, State};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use writer::Writer;
 
@@ -59,6 +61,15 @@ struct Shared {
     store: LocalStore,
     /// Payloads that were found damaged, to be forgotten in the index too by whoever writes it.
     condemned: Option<Mutex<Vec<PayloadId>>>,
+    /// Payloads served since this was opened, and those of them that its file does not tell yet.
+    hits: AtomicU64,
+    new_hits: AtomicU64,
+}
+
+impl Drop for DiskTier {
+    fn drop(&mut self) {
+        self.shared.store_hits();
+    }
 }
 
 impl Shared {
@@ -78,6 +89,11 @@ impl Shared {
             }
         }
         here
+    }
+
+    fn count_hits(&self, hits: u64) {
+        self.hits.fetch_add(hits, Relaxed);
+        self.new_hits.fetch_add(hits, Relaxed);
     }
 
     fn take_condemned(&self) -> Vec<PayloadId> {
@@ -217,12 +233,13 @@ impl DiskTier {
 
     /// Writes all that waits and brings it to the disk. Blocks. `false` when that was not possible.
     pub fn flush(&self) -> bool {
+        self.shared.store_hits();
         self.queue.as_ref().is_none_or(Queue::flush)
     }
 
     /// Bytes and counts.
     pub fn view(&self) -> TierView {
-        self.shared.state().view()
+        TierView { hits: self.shared.hits.load(Relaxed), ..self.shared.state().view() }
     }
 }
 
@@ -230,6 +247,13 @@ impl Shared {
     fn new(dir: &Path, state: State, writes: bool) -> Self {
         let options = LocalOptions { read_mode: ReadMode::Direct, ..LocalOptions::default() };
         let store = LocalStore::with_options(dir.to_owned(), &options);
-        Self { dir: dir.to_owned(), state: Mutex::new(state), store, condemned: writes.then(Mutex::default) }
+        Self {
+            dir: dir.to_owned(),
+            state: Mutex::new(state),
+            store,
+            condemned: writes.then(Mutex::default),
+            hits: AtomicU64::new(0),
+            new_hits: AtomicU64::new(0),
+        }
     }
 }

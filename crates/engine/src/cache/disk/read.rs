@@ -43,7 +43,10 @@ impl DiskTier {
     pub fn read(&self, id: PayloadId) -> BoxFuture<'_, Option<Bytes>> {
         async move {
             match self.find(id).await {
-                Found::Sound(bytes) => Some(bytes),
+                Found::Sound(bytes) => {
+                    self.shared.count_hits(1);
+                    Some(bytes)
+                }
                 Found::Damaged | Found::Absent => None,
             }
         }
@@ -72,6 +75,7 @@ impl DiskTier {
             for ((place, entry), bytes) in places.into_iter().zip(read) {
                 answers[place] = bytes.ok().filter(|bytes| entry.matches(bytes));
             }
+            self.shared.count_hits(answers.iter().flatten().count() as u64);
             // What has moved, is damaged or is not here yet takes the way on which that is told apart.
             for (answer, id) in answers.iter_mut().zip(ids).filter(|(answer, _)| answer.is_none()) {
                 *answer = self.read(*id).await;

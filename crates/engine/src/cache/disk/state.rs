@@ -5,7 +5,7 @@
 //! ([`State::cost`]), and bytes of records that are dead until their segment is compacted stay charged.
 
 use super::segment::{Entry, UNIT, record_size};
-use crate::cache::{Payload, TierView};
+use crate::cache::{Ages, Payload, TierView};
 use bytes::Bytes;
 use forebay_core::cache::PayloadId;
 use std::collections::{BTreeMap, HashMap};
@@ -76,6 +76,8 @@ pub(super) struct State {
     /// Bytes of records of `pending`.
     reserved: u64,
     turns: u64,
+    /// Of payloads in `live`.
+    ages: Ages,
 }
 
 impl State {
@@ -180,6 +182,7 @@ impl State {
         self.remove(id);
         self.bytes += u64::from(entry.length);
         self.segments.entry(entry.segment).or_default().live += entry.size();
+        self.ages.add(entry.seconds);
         self.live.insert(id, entry);
     }
 
@@ -187,6 +190,7 @@ impl State {
     pub(super) fn remove(&mut self, id: PayloadId) -> Option<Entry> {
         let entry = self.live.remove(&id)?;
         self.bytes -= u64::from(entry.length);
+        self.ages.remove(entry.seconds);
         if let Some(segment) = self.segments.get_mut(&entry.segment) {
             segment.live = segment.live.saturating_sub(entry.size());
         }
@@ -212,6 +216,9 @@ impl State {
             payloads: (self.live.len() + self.pending.len()) as u64,
             refused: self.refused,
             damaged: self.damaged,
+            hits: 0,
+            oldest: self.ages.oldest(),
+            newest: self.ages.newest(),
         }
     }
 }

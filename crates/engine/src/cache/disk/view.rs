@@ -2,7 +2,7 @@
 
 use super::follow::Follower;
 use super::state::Segment;
-use super::{DiskTier, TierView};
+use super::{DiskTier, TierView, hits};
 use std::collections::HashSet;
 
 /// Settings of a [`DiskTier`].
@@ -38,10 +38,8 @@ pub struct DiskView {
     pub segments: u64,
     /// Datasets.
     pub groups: u64,
-    /// When the oldest payload was kept, in seconds since 1970.
-    pub oldest: Option<u32>,
-    /// When the newest payload was kept, in seconds since 1970.
-    pub newest: Option<u32>,
+    /// Payloads served since the cache was made, by all processes that have closed it since.
+    pub all_hits: u64,
     /// Another process writes, or nothing may be written here: this one only reads.
     pub read_only: bool,
     /// Writes failed: nothing more is kept in this run.
@@ -51,18 +49,18 @@ pub struct DiskView {
 }
 
 impl DiskTier {
-    /// All that is known about it, ages included. Looks at every payload.
+    /// All that is known about it. Looks at every payload.
     pub fn detail(&self) -> DiskView {
+        let tier = self.view();
         let state = self.shared.state();
         let groups: HashSet<u64> = state.live.values().map(|entry| entry.group).collect();
         DiskView {
-            tier: state.view(),
+            tier,
             file_bytes: state.file_bytes(),
             dead_bytes: state.segments.values().map(Segment::dead).sum(),
             segments: state.segments.len() as u64,
             groups: groups.len() as u64,
-            oldest: state.live.values().map(|entry| entry.seconds).min(),
-            newest: state.live.values().map(|entry| entry.seconds).max(),
+            all_hits: hits::read(&self.shared.dir),
             read_only: self.queue.is_none(),
             full: state.full,
             sound_index: self.follower.as_ref().is_none_or(Follower::has_index),

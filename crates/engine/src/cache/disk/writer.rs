@@ -10,14 +10,13 @@ use super::load::Loaded;
 use super::lock::Lock;
 use super::segment::{Entry, MAX_SEGMENT, UNIT, record_head, record_size, segment_head};
 use super::state::{SPARE_LINES, Segment};
-use crate::cache::Payload;
+use crate::cache::{Payload, seconds_now};
 use forebay_core::cache::PayloadId;
 use rustix::fs::Advice;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 /// Records up to this size are put together in memory, so that one call writes them.
 const TOGETHER: u64 = 64 << 10;
@@ -89,7 +88,7 @@ impl Writer {
                     .filter(|pending| pending.turn == *turn)
                     .map(|pending| (pending.payload, pending.bytes.clone()));
                 let Some((payload, bytes)) = wanted else { continue };
-                match self.append(shared, &payload, &bytes, now(), Some(*turn)) {
+                match self.append(shared, &payload, &bytes, seconds_now(), Some(*turn)) {
                     Ok(entry) => {
                         lines.extend(write_line(*id, Some(&entry)));
                         written.push((*id, *turn, entry));
@@ -247,9 +246,4 @@ pub(super) fn take_room(room: &mut Option<u64>, bytes: u64) -> io::Result<()> {
         *room = room.checked_sub(bytes).ok_or(io::ErrorKind::StorageFull)?;
     }
     Ok(())
-}
-
-pub(super) fn now() -> u32 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |since| u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
 }

@@ -1,6 +1,7 @@
 //! Rows of a table: every payload is read and tried. What a table cannot have (cut shards, keys twice) is not looked for.
 
-use super::{FindingKind, Run, VerifyOptions, VerifyReport, Waiting};
+use super::payloads::Waiting;
+use super::{FindingKind, Run, VerifyOptions, VerifyReport};
 use crate::source::options::OpenOptions;
 use crate::source::rows::open_rows;
 use crate::source::{Progress, locate};

@@ -9,6 +9,7 @@ use crate::service::message::Attach;
 use forebay_core::Result;
 use forebay_core::cursor::Cursor;
 use forebay_core::pull::{Counts, Outcome, Pull, PullSettings, Routing, WorkerKey};
+use forebay_core::stall::Making;
 use forebay_engine::{Asked, DeliveryOrder, Meter, Supply, SupplyView, Taken};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -147,23 +148,30 @@ impl Supply for Pulling {
                 let waited = waiting_since.elapsed();
                 state.report.note(&delivery, waited);
                 shared.drive(&mut state);
-                let Some(Made { mut batch, fetch_nanos, prep_nanos }) = made else {
+                let Some(Made { mut batch, fetch_nanos, prep_nanos, arrived }) = made else {
                     if delivery.outcome == Outcome::Skipped {
                         // The loop goes on waiting for the next one.
                         state.waiting_since = Some(waiting_since);
                     }
                     let (places, ready) = (delivery.places, delivery.ready);
-                    return Ok(Some(Taken { batch: None, places, complete_at: None, ready }));
+                    return Ok(Some(Taken::left_out(places, ready)));
                 };
                 batch.step = delivery.step;
-                // What was waited is the store's and preparing's in the shares that the worker measured.
-                let both = fetch_nanos.saturating_add(prep_nanos).max(1);
-                let fetch = waited.mul_f64((fetch_nanos as f64 / both as f64).clamp(0.0, 1.0));
+                // Each worker prepares one batch after the other, in the time that it measured.
+                let prep = Duration::from_nanos(prep_nanos);
+                let making = Making {
+                    work: prep,
+                    longest: prep,
+                    servers: u32::try_from(state.pull.live_workers()).unwrap_or(u32::MAX),
+                    fetch_limit: Duration::from_nanos(fetch_nanos),
+                };
                 let (places, ready) = (delivery.places, delivery.ready);
                 return Ok(Some(Taken {
                     batch: Some(batch),
                     places,
-                    complete_at: Some(waiting_since + fetch),
+                    making,
+                    done_at: Some(arrived),
+                    prep_since: None,
                     ready,
                 }));
             }

@@ -77,6 +77,7 @@ pub(super) struct Made {
     pub(super) batch: Batch,
     pub(super) fetch_nanos: u64,
     pub(super) prep_nanos: u64,
+    pub(super) arrived: tokio::time::Instant,
 }
 
 /// Spans whose workers are to be found.
@@ -91,13 +92,18 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Does what the machine wants, and wakes everybody.
+    /// Does what the machine wants, and wakes everybody when there was something. Those who wait come here too, each
+    /// time they wake up: with nothing to do they must not wake each other, which would go on for ever.
     pub(super) fn drive(self: &Arc<Self>, state: &mut State) {
-        let unmet = state.standing == Standing::Unmet && !self.has_home;
-        if state.stopped || unmet || state.failed.is_some() {
+        if state.stopped || state.failed.is_some() {
             return self.changed.notify_all();
         }
-        for action in state.pull.drive(self.clock.now()) {
+        if state.standing == Standing::Unmet && !self.has_home {
+            return;
+        }
+        let actions = state.pull.drive(self.clock.now());
+        let acts = !actions.is_empty();
+        for action in actions {
             match action {
                 Action::Plan { worker, names } => self.tell(state, worker, ToWorker::Plan { names }),
                 Action::Take { worker, request, name } => {
@@ -127,7 +133,9 @@ impl Shared {
         self.meter.asked_again.add(counts.asked_again - before.asked_again);
         self.meter.skipped_batches.add(counts.skipped - before.skipped);
         state.counted = counts;
-        self.changed.notify_all();
+        if acts {
+            self.changed.notify_all();
+        }
     }
 
     /// Says something to a worker, over a link that is opened when there is none.
@@ -184,7 +192,8 @@ impl Shared {
         self.happened(worker, opened, |state, now| {
             if let Arrival::Keep(number) = state.pull.arrived(now, request) {
                 let BatchHeader { fetch_nanos, prep_nanos, .. } = *header;
-                state.kept.insert(number, Ok(Made { batch, fetch_nanos, prep_nanos }));
+                let arrived = tokio::time::Instant::now();
+                state.kept.insert(number, Ok(Made { batch, fetch_nanos, prep_nanos, arrived }));
             }
         });
     }
@@ -240,6 +249,7 @@ impl Shared {
         if current && !state.stopped {
             what(&mut state, self.clock.now());
             self.drive(&mut state);
+            self.changed.notify_all();
         }
     }
 

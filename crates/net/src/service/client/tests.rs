@@ -24,11 +24,13 @@ const SAMPLES: u64 = 160;
 const BATCH: u64 = 4;
 const LONG: Duration = Duration::from_secs(30);
 
+/// The time, and how often somebody looked.
 #[derive(Default)]
-struct ManualClock(AtomicU64);
+struct ManualClock(AtomicU64, AtomicU64);
 
 impl Clock for ManualClock {
     fn now(&self) -> u64 {
+        self.1.fetch_add(1, Ordering::SeqCst);
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -533,5 +535,20 @@ fn closing_waits_for_nobody_who_holds_an_answer() {
         fakes.until("all is closed", |world| {
             world.detached == cycle && world.workers.values().all(|worker| worker.open.is_empty())
         });
+    }
+}
+
+#[test]
+fn who_waits_sleeps_and_wakes_nobody_else() {
+    for service in [false, true] {
+        let fakes = Fakes::with(&["a"]);
+        fakes.worker("a", |worker| worker.held = true);
+        let started = start(&fakes, service, false);
+        fakes.until("all that may be asked is asked", |world| world.workers["a"].waiting.len() == 4);
+        let looked = || started.clock.1.load(Ordering::SeqCst);
+        let before = looked();
+        assert!(started.supply.take(Duration::from_millis(300)).unwrap().is_none());
+        // A few for each of the sleeps of 100 ms; threads that wake each other look many thousand times.
+        assert!(looked() - before < 200, "{} looks at the clock", looked() - before);
     }
 }

@@ -12,7 +12,7 @@ use crate::service::message::{Late, WireError};
 use forebay_core::feed::{BatchName, FeedId};
 use forebay_core::staging::{Action, Command, ConsumerId, Name, Staging, StagingOptions};
 use forebay_core::{Error, Result};
-use forebay_engine::{Batch, Made, Make};
+use forebay_engine::{Batch, Made, Make, Stats};
 use forebay_ops::Column;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -224,6 +224,11 @@ impl Feed {
         inner.batches.clear();
         drop(inner);
         drop(disk);
+    }
+
+    /// What making its batches took.
+    pub(super) fn stats(&self) -> Stats {
+        self.make.stats()
     }
 
     pub(super) fn view(&self) -> FeedView {

@@ -11,6 +11,7 @@ use crate::service::message::{Attach, Late};
 use forebay_core::feed::FeedId;
 use forebay_core::staging::Command;
 use forebay_core::{Error, Result};
+use forebay_engine::Stats;
 use forebay_engine::feed::FeedSpec;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -180,6 +181,11 @@ impl Feeds {
 
     pub(super) fn views(&self) -> Vec<FeedView> {
         self.open_now().iter().map(|feed| feed.view()).collect()
+    }
+
+    /// What making the batches of each feed took.
+    pub(super) fn stats(&self) -> Vec<(String, Stats)> {
+        self.open_now().iter().map(|feed| (feed.id.to_string(), feed.stats())).collect()
     }
 
     /// Which jobs read which feed, here or at other workers.

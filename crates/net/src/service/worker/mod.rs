@@ -12,6 +12,7 @@ mod dispatched;
 mod feed;
 mod feeds;
 mod makers;
+mod metrics;
 mod reports;
 mod share;
 mod spill;
@@ -59,6 +60,8 @@ pub struct WorkerOptions {
     pub grace: Duration,
     /// How long a client may leave a batch unread before it is closed.
     pub send_time: Duration,
+    /// How long a client may take to show who it is.
+    pub begin_time: Duration,
     /// How long a client may take to say what it reads.
     pub attach_time: Duration,
     /// Connections at once.
@@ -87,6 +90,7 @@ impl WorkerOptions {
             spill_bytes: 64 << 30,
             grace: Duration::from_secs(30),
             send_time: Duration::from_secs(60),
+            begin_time: ListenOptions::default().begin_time,
             attach_time: Duration::from_secs(10),
             max_connections: 1024,
             max_feeds: 64,
@@ -145,7 +149,11 @@ pub fn serve(options: WorkerOptions, makers: Arc<dyn Makers>) -> Result<Running>
             Error::invalid_config("spill late batches: no folder was named").with_hint("give `--spill DIR`")
         );
     }
-    let limits = ListenOptions { max_connections: options.max_connections, ..ListenOptions::default() };
+    let limits = ListenOptions {
+        max_connections: options.max_connections,
+        begin_time: options.begin_time,
+        ..ListenOptions::default()
+    };
     let listener = Listener::bind(&options.listen, &options.credentials, limits)?;
     let near = if options.near { bind_near(listener.address(), limits) } else { None };
     let (address, mut closers) = (listener.address().clone(), vec![listener.closer()]);

@@ -19,20 +19,27 @@ fn tiers() -> impl Strategy<Value = Tier> {
 fn answers() -> impl Strategy<Value = Answer> {
     prop_oneof![
         Just(Answer::Absent),
-        (tiers(), any::<Option<u32>>()).prop_map(|(tier, together)| Answer::Near { tier, together }),
+        Just(Answer::Coming),
+        (tiers(), any::<u32>()).prop_map(|(tier, together)| Answer::Near { tier, together }),
         (any::<u32>(), any::<u64>()).prop_map(|(slab, offset)| Answer::Slab { slab, offset }),
     ]
 }
 
 fn views() -> impl Strategy<Value = KeeperView> {
     let tier = || {
-        any::<[u64; 5]>().prop_map(|[limit, bytes, payloads, refused, damaged]| TierView {
-            limit,
-            bytes,
-            payloads,
-            refused,
-            damaged,
-        })
+        let times = [1u32.., 1u32..].map(prop::option::of);
+        (any::<[u64; 6]>(), times).prop_map(
+            |([limit, bytes, payloads, refused, damaged, hits], [oldest, newest])| TierView {
+                limit,
+                bytes,
+                payloads,
+                refused,
+                damaged,
+                hits,
+                oldest,
+                newest,
+            },
+        )
     };
     (tier(), tier()).prop_map(|(memory, disk)| KeeperView { memory, disk, ..KeeperView::default() })
 }

@@ -115,7 +115,7 @@ fn bytes_too_many_before_a_marker_are_forgiven_as_pillow_does() {
 }
 
 #[test]
-fn cmyk_is_converted_as_pillow_does() {
+fn ycck_is_converted_as_pillow_converts_cmyk() {
     let options =
         JpegOptions { quality: 100, subsampling: Subsampling::S444, progressive: false, cmyk: true };
     let mut flat = Image::new(16, 16, 4);
@@ -124,6 +124,8 @@ fn cmyk_is_converted_as_pillow_does() {
         pixel.copy_from_slice(&[200, 100, 50, 220]);
     }
     let jpeg = encode::jpeg_with(&flat, &options).unwrap();
+    let adobe = jpeg.windows(5).position(|word| word == b"Adobe").unwrap();
+    assert_eq!(jpeg[adobe + 11], 2, "Adobe's number for YCCK; plain CMYK is among the images of Pillow");
     let mut decoder = Decoder::new().unwrap();
     let image = full(&mut decoder, &jpeg, ImageMode::Rgb).unwrap();
     // Pillow: Image.merge("CMYK", (55, 155, 205, 35)).convert("RGB").

@@ -1,129 +1,15 @@
-//! `forebay status`, `forebay top` and `forebay drain`: what a dispatcher or a host's process knows, and a word to it.
+//! What a dispatcher knows, for people: workers, feeds, jobs, leases and rates.
 
-use super::{Context, Done, count, counted, size};
-use crate::args::{AskArgs, DrainArgs, TopArgs};
-use forebay_core::dispatcher::{Command, JobView, Reply, View, WorkerId, WorkerView};
-use forebay_core::{Error, Result};
-use forebay_net::dispatcher::{Control, ControlOptions};
-use forebay_net::service::Address;
-use forebay_net::service::worker::{FeedView, share_socket, show};
-use forebay_net::{Credentials, Threads};
-use serde_json::json;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How often `top` draws.
-const REDRAW: Duration = Duration::from_secs(1);
+use super::{count, counted, size, table};
+use crate::commands::seconds;
+use forebay_core::dispatcher::{FeedView, JobView, Sharding, Terms, View, Visitation, WorkerView};
+use forebay_core::scale::Why;
 
 /// Consumers of one job that are listed; the rest is counted.
 const CONSUMERS: usize = 16;
 
-/// Puts the cursor at the top and clears what is below.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
-
-pub(super) fn status(args: &AskArgs, context: &Context) -> Result<Done> {
-    if let Some(socket) = socket(&args.url)? {
-        return share(&socket, context);
-    }
-    let asked = Asked::new(args)?;
-    let view = asked.view()?;
-    for line in lines(&view) {
-        context.report.line(line);
-    }
-    object(&view)
-}
-
-pub(super) fn top(args: &TopArgs, context: &Context) -> Result<Done> {
-    let asked = Asked::new(&args.ask)?;
-    loop {
-        let view = asked.view()?;
-        if args.once || !context.report.draws() {
-            for line in lines(&view) {
-                context.report.line(line);
-            }
-            return object(&view);
-        }
-        context.report.line(format_args!("{CLEAR}{}", lines(&view).join("\n")));
-        context.interrupt.sleep(REDRAW)?;
-    }
-}
-
-pub(super) fn drain(args: &DrainArgs, context: &Context) -> Result<Done> {
-    let worker: WorkerId = args.worker.parse()?;
-    Asked::new(&args.ask)?.call(&Command::DrainWorker { worker })?;
-    context
-        .report
-        .line(format_args!("worker {worker} gets no more spans; it may be stopped when it has none left"));
-    Ok(Done::with(json!({ "worker": worker, "draining": true })))
-}
-
-/// The socket of a host's process, when that is what is meant.
-fn socket(url: &str) -> Result<Option<PathBuf>> {
-    match url.strip_prefix("unix://") {
-        Some(path) => Ok(Some(path.into())),
-        None if url == "auto" => share_socket().map(Some),
-        None => Ok(None),
-    }
-}
-
-/// What the process of this host has.
-fn share(socket: &Path, context: &Context) -> Result<Done> {
-    let view = show(&Address::Unix(socket.to_owned()), &Credentials::default())?;
-    let feeds = counted(view.feeds.len() as u64, "feed");
-    context.report.line(format_args!(
-        "{feeds}, {}, {} handed over",
-        counted(view.connections.saturating_sub(1), "client"),
-        size(view.bytes_sent)
-    ));
-    for feed in &view.feeds {
-        let jobs = counted(feed.jobs.len() as u64, "job");
-        let FeedView { staging, limit_bytes, .. } = feed;
-        context.report.line(format_args!(
-            "feed {}: {jobs}, {} made, {} given, {} skipped, {} of {} staged",
-            feed.feed,
-            count(staging.made),
-            count(staging.given),
-            count(staging.skipped),
-            size(staging.held_bytes),
-            size(*limit_bytes)
-        ));
-    }
-    let object = serde_json::to_value(&view);
-    object.map(Done::with).map_err(|error| Error::internal("write the view as JSON").with_source(error))
-}
-
-struct Asked {
-    control: Control,
-    wait: Duration,
-}
-
-impl Asked {
-    fn new(args: &AskArgs) -> Result<Self> {
-        let wait = Duration::try_from_secs_f64(args.wait)
-            .map_err(|error| Error::invalid_config("read `--wait`: it is no time").with_source(error))?;
-        let options = ControlOptions { address: args.url.clone(), credentials: args.credentials.resolve()? };
-        Ok(Self { control: Control::new(&options, Threads::shared()?)?, wait })
-    }
-
-    fn call(&self, command: &Command) -> Result<Reply> {
-        self.control.call(command, self.wait)
-    }
-
-    fn view(&self) -> Result<View> {
-        match self.call(&Command::View)? {
-            Reply::View(view) => Ok(*view),
-            _ => Err(Error::internal("the dispatcher answered something else")),
-        }
-    }
-}
-
-fn object(view: &View) -> Result<Done> {
-    let object = serde_json::to_value(view);
-    object.map(Done::with).map_err(|error| Error::internal("write the view as JSON").with_source(error))
-}
-
 /// The view for people.
-fn lines(view: &View) -> Vec<String> {
+pub(super) fn lines(view: &View) -> Vec<String> {
     let mut lines = vec![format!(
         "{}, {}, {}, {}",
         counted(view.workers.len() as u64, "worker"),
@@ -131,10 +17,20 @@ fn lines(view: &View) -> Vec<String> {
         counted(view.jobs.len() as u64, "job"),
         counted(view.leases, "lease"),
     )];
+    let working = view.workers.iter().filter(|worker| !worker.draining).count() as u64;
+    if view.scale.workers != working {
+        let wanted = counted(view.scale.workers, "worker");
+        lines.push(format!("{wanted} wanted: {}", reason(view.scale.why)));
+    }
     if !view.workers.is_empty() {
         let head = ["WORKER", "ADDRESS", "LEASES", "QUEUED", "STAGED", "BATCHES/S", "BYTES/S", "HEARD", ""];
         lines.push(String::new());
         lines.extend(table(&head, view.workers.iter().map(worker_row)));
+    }
+    if !view.feeds.is_empty() {
+        let head = ["FEED", "DATASET", "JOBS", "LEASES", "SPAN", "EPOCH", "SAMPLES/S"];
+        lines.push(String::new());
+        lines.extend(table(&head, view.feeds.iter().map(|feed| feed_row(feed, view))));
     }
     for job in &view.jobs {
         lines.push(String::new());
@@ -160,7 +56,7 @@ fn lines(view: &View) -> Vec<String> {
                 count(progress.step),
                 count(progress.taken),
                 format!("{:.1}", consumer.samples_per_second),
-                super::seconds(progress.waits_ms as f64 / 1000.0),
+                seconds(progress.waits_ms as f64 / 1000.0),
                 count(progress.skipped),
                 count(progress.remade),
                 ago(consumer.silent_ms),
@@ -172,6 +68,19 @@ fn lines(view: &View) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Why a number of workers is wanted, in words.
+pub(super) fn reason(why: Why) -> &'static str {
+    match why {
+        Why::Idle => "nobody reads, or nothing was measured yet",
+        Why::Settling => "it is too early to tell: the number of workers or jobs changed a moment ago",
+        Why::Enough => "jobs hardly wait, and fewer workers would not do",
+        Why::Waiting => "jobs wait for batches",
+        Why::Spare => "fewer workers have been enough for a while",
+        Why::LinkBound => "jobs wait, but the store or a link gives no more: more workers would not help",
+        Why::AtMost => "jobs wait, but no more workers are allowed (`--most-workers`)",
+    }
 }
 
 fn worker_row(worker: &WorkerView) -> Vec<String> {
@@ -193,15 +102,44 @@ fn worker_row(worker: &WorkerView) -> Vec<String> {
     ]
 }
 
+fn feed_row(feed: &FeedView, view: &View) -> Vec<String> {
+    let reading = view.jobs.iter().filter(|job| job.terms.feed == feed.feed);
+    vec![
+        feed.feed.to_string(),
+        feed.label.clone(),
+        count(feed.jobs.len() as u64),
+        count(feed.leases),
+        count(feed.span_positions),
+        count(feed.epoch_positions),
+        format!("{:.1}", reading.map(|job| job.samples_per_second).sum::<f64>()),
+    ]
+}
+
+/// Words for what differs from the usual: every rank its own portion, every sample once.
+fn terms_words(terms: &Terms) -> String {
+    let word = |value: serde_json::Result<serde_json::Value>| {
+        value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    };
+    let mut words = String::new();
+    if terms.sharding != Sharding::default() {
+        words = format!("{words}, sharding {}", word(serde_json::to_value(terms.sharding)));
+    }
+    if terms.visitation != Visitation::default() {
+        words = format!("{words}, {}", word(serde_json::to_value(terms.visitation)));
+    }
+    words
+}
+
 fn job_line(job: &JobView) -> String {
     let terms = &job.terms;
     let line = format!(
-        "job {}: {} of {}, {:.1} samples/s, {}",
+        "job {}: {} of {}, {:.1} samples/s, {}{}",
         job.job,
         count(job.consumers.len() as u64),
         counted(terms.world_size, "rank"),
         job.samples_per_second,
-        terms.label
+        terms.label,
+        terms_words(terms)
     );
     let Some(taking) = &job.taking else { return line };
     let (epoch, done, in_hand) = (taking.epoch, count(taking.done), count(taking.in_hand));
@@ -211,29 +149,14 @@ fn job_line(job: &JobView) -> String {
 }
 
 fn ago(milliseconds: u64) -> String {
-    format!("{} ago", super::seconds(milliseconds as f64 / 1000.0))
-}
-
-/// Rows in columns as wide as their widest cell.
-fn table<const N: usize>(head: &[&str; N], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
-    let rows: Vec<Vec<String>> =
-        std::iter::once(head.iter().map(ToString::to_string).collect()).chain(rows).collect();
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+    format!("{} ago", seconds(milliseconds as f64 / 1000.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_core::dispatcher::{
-        Dispatcher, JobName, Load, Progress, Reached, Settings, Sharding, State, Terms, Visitation, Who,
+        Command, Dispatcher, JobName, Load, Progress, Reached, Reply, Settings, State, Who, WorkerId,
     };
     use forebay_core::feed::{FeedId, Span};
 
@@ -300,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn status_and_top_show_workers_jobs_and_rates() {
+    fn status_and_top_show_workers_feeds_jobs_leases_and_rates() {
         let expected = [
             "2 workers, 1 feed, 1 job, 3 leases",
             "",
@@ -308,11 +231,30 @@ mod tests {
             "  0000000000000001  10.0.0.1:7078  3       3       100.7 MB  10.0       385.4 MB  2 s ago",
             "  0000000000000002  10.0.0.2:7078  0       0       0 B       0.0        0 B       5 s ago  draining",
             "",
+            "  FEED                              DATASET            JOBS  LEASES  SPAN   EPOCH      SAMPLES/S",
+            "  0000000000000000000000000000abcd  s3://bucket/train  1     3       1,024  1,281,167  2560.0",
+            "",
             "job train-7@0000abcd/2: 2 of 2 ranks, 2560.0 samples/s, s3://bucket/train",
             "  RANK  EPOCH  POSITION  STEP  TAKEN  SAMPLES/S  WAITED  SKIPPED  REMADE  HEARD",
             "  0     1      5,120     20    5,120  2560.0     1.5 s   0        2       2 s ago",
             "  1     0      0         0     0      0.0        0 µs    0        0       5 s ago",
         ];
         assert_eq!(shown(), expected);
+    }
+
+    #[test]
+    fn what_is_unusual_about_a_job_is_said() {
+        let terms = |sharding, visitation| Terms {
+            feed: FeedId(1),
+            label: "data".into(),
+            world_size: 1,
+            span_positions: 1,
+            epoch_positions: 1,
+            sharding,
+            visitation,
+        };
+        let words = |sharding, visitation| terms_words(&terms(sharding, visitation));
+        assert_eq!(words(Sharding::Portion, Visitation::ExactlyOnce), "");
+        assert_eq!(words(Sharding::Dynamic, Visitation::AtMostOnce), ", sharding dynamic, at_most_once");
     }
 }

@@ -1,0 +1,45 @@
+"""`fb.analyze`: known sleeps are found, and what follows from them is said."""
+
+from __future__ import annotations
+
+import time
+
+import forebay as fb
+import pytest
+
+
+def test_p068_a_sleeping_step_and_a_sleeping_op_are_found() -> None:
+    data = fb.synthetic(2000, bytes=1000)
+    said = []
+    for _ in range(3):
+        with fb.Loader(data, [fb.raw("bin").delay(0.08)], batch_size=8, num_workers=8) as loader:
+            analysis = fb.analyze(loader, lambda batch: time.sleep(0.04), seconds=1.5, what_if="cores=x2")
+            assert loader.epoch == 0, "its place is not touched"
+            assert loader.stats()["batches"] == 0
+        rates, later = analysis["rates"], analysis["prediction"]["later"]
+        ingest, prep = (rates[name]["per_second"] for name in ("ingest", "prep"))
+        said.append((ingest, prep, later))
+        # What does not depend on time.
+        assert later["bottleneck"] == "prep"
+        assert rates["fetch"]["per_second"] > 10 * prep
+        assert analysis["remedies"][0]["change"] == "cores"
+        assert analysis["what_if"]["prediction"]["later"]["rate"] > 1.5 * later["rate"]
+        for name in ("ingest", "prep"):
+            assert rates[name]["low"] <= rates[name]["per_second"] <= rates[name]["high"]
+        text = str(analysis)
+        assert "bottleneck" in text
+        assert "what would help" in text
+        assert "with cores=x2" in text
+        if ingest == pytest.approx(200, rel=0.1) and prep == pytest.approx(100, rel=0.1):
+            stall = later["prep_stall_seconds"] / later["seconds"]
+            assert stall == pytest.approx(0.5, abs=0.05)
+            return
+    raise AssertionError(f"three times beside it: {said}")
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with fb.Loader(fb.synthetic(20, bytes=100), [fb.raw("bin")], batch_size=4) as loader:
+        with pytest.raises(fb.InvalidConfigError, match="more than 0"):
+            fb.analyze(loader, len, seconds=0)
+        with pytest.raises(fb.InvalidConfigError, match="colour"):
+            fb.analyze(loader, lambda batch: time.sleep(0.001), seconds=0.1, what_if="colour=red")
