@@ -57,7 +57,7 @@ impl Fetcher {
                 parts
             }
         };
-        self.hand_over(waiting, &request, parts, hold).await;
+        self.hand_over(waiting, &request, parts, hold);
     }
 
     /// Carries out several small requests by one, for stores that can. What it could not bring is fetched alone.
@@ -93,19 +93,14 @@ impl Fetcher {
                     other => other,
                 });
             }
-            self.hand_over(waiting, &request, parts, hold).await;
+            self.hand_over(waiting, &request, parts, hold);
         }
     }
 
     /// Gives every sample what came for it, then the cache. The bytes count against the budget until both are done
-    /// with them, so that a slow disk holds fetching back.
-    async fn hand_over(
-        &self,
-        waiting: &Waiting,
-        request: &Request,
-        parts: Vec<Result<Bytes>>,
-        mut hold: Hold,
-    ) {
+    /// with them, so that a slow disk holds fetching back. Whoever ends the loader at its last sample finds it kept.
+    fn hand_over(&self, waiting: &Waiting, request: &Request, parts: Vec<Result<Bytes>>, mut hold: Hold) {
+        let last = self.cache.as_ref().map(|cache| (self.tasks.last(), Arc::clone(cache)));
         let mut kept = Vec::new();
         for ((want, range), part) in request.wants.iter().zip(&request.parts).zip(parts) {
             let wanted = &waiting.wanted[*want];
@@ -117,11 +112,13 @@ impl Fetcher {
             }
             self.put(&waiting.samples[wanted.pending], wanted.field, part, range.start, hold);
         }
-        if let Some(cache) = &self.cache {
-            for (claim, bytes, hold) in kept {
-                cache.keep(claim, &bytes).await;
-                drop(hold);
-            }
+        if let Some((last, cache)) = last.filter(|_| !kept.is_empty()) {
+            last.spawn(async move {
+                for (claim, bytes, hold) in kept {
+                    cache.keep(claim, &bytes).await;
+                    drop(hold);
+                }
+            });
         }
     }
 

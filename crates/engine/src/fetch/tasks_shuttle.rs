@@ -12,6 +12,17 @@ pub(crate) struct Tasks {
     running: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// The right to run a task that the end of the session does not abandon.
+pub(crate) struct Last;
+
+impl Last {
+    /// Runs `task` to its end.
+    #[expect(clippy::unused_self, reason = "the real one counts it")]
+    pub(crate) fn spawn(self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(shuttle::future::spawn(task));
+    }
+}
+
 impl Tasks {
     #[expect(clippy::unnecessary_wraps, reason = "the real one starts a thread")]
     pub(crate) fn new(_store: &dyn Store) -> Result<Self> {
@@ -24,7 +35,13 @@ impl Tasks {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).push(started);
     }
 
-    /// Abandons everything. Waits for nothing.
+    /// For what has come and is to be put away.
+    #[expect(clippy::unused_self, reason = "the real one counts it")]
+    pub(crate) fn last(&self) -> Last {
+        Last
+    }
+
+    /// Abandons everything, but for what is being put away.
     pub(crate) fn stop(&self) {
         let running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
         running.iter().for_each(JoinHandle::abort);
