@@ -6,6 +6,7 @@ mod analyze;
 mod cache;
 mod capacity;
 mod data;
+mod etcd;
 mod raw;
 mod resolved;
 mod service;
@@ -177,12 +178,13 @@ pub(crate) enum Command {
     /// Run the dispatcher of a data service: it says which worker prepares what for whom.
     ///
     /// Prints its address and runs until it is interrupted. It sees no samples and no data's whereabouts. With `--state`
-    /// it may end at any moment and be started again: workers and clients wait for it and go on. Off this machine it
-    /// listens with certificates only.
+    /// it may end at any moment and be started again: workers and clients wait for it and go on. Several that share an
+    /// etcd take over from each other. Off this machine it listens with certificates only.
     #[command(after_help = "Examples:
   forebay dispatcher --state /var/lib/forebay
   forebay dispatcher --listen 0.0.0.0:7077 --state state/ --token-file token \\
-      --tls-cert cert.pem --tls-key key.pem --tls-ca ca.pem")]
+      --tls-cert cert.pem --tls-key key.pem --tls-ca ca.pem
+  forebay dispatcher --state etcd://etcd-0:2379,etcd-1:2379/forebay --etcd-ca etcd-ca.pem")]
     Dispatcher(DispatcherArgs),
 
     /// Show what a dispatcher knows: workers, feeds, jobs, leases and rates.

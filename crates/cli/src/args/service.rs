@@ -1,5 +1,6 @@
 //! The arguments of `forebay dispatcher`, `status`, `top`, `scale` and `drain`.
 
+use super::etcd::StateArgs;
 use clap::Args;
 use forebay_core::dispatcher::Settings;
 use forebay_core::scale::ScaleSettings;
@@ -78,9 +79,8 @@ pub(crate) struct DispatcherArgs {
     /// Where to listen. Port 0 is any; the address is printed.
     #[arg(long, default_value = "127.0.0.1:7077", value_name = "HOST:PORT")]
     pub(crate) listen: String,
-    /// A folder for the journal. Without it a dispatcher that ends forgets what it has decided.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
     /// Seconds of silence after which a worker is lost.
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub(crate) worker_timeout: f64,
@@ -145,7 +145,7 @@ impl DispatcherArgs {
 /// The dispatcher that a command asks.
 #[derive(Debug, Args)]
 pub(crate) struct AskArgs {
-    /// The dispatcher: `forebay://host:port`, or `host:port`. `status` and `top` also take `auto` and `unix:///path`: the
+    /// The dispatcher: `forebay://host:port`, or `host:port`; several that share an etcd as `host:port,host:port`. `status` and `top` also take `auto` and `unix:///path`: the
     /// process of this host that its jobs share.
     #[arg(value_name = "URL")]
     pub(crate) url: String,

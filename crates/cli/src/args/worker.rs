@@ -33,7 +33,7 @@ pub(crate) struct ShareArgs {
 /// `forebay worker`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
-    /// The dispatcher: `forebay://host:port`.
+    /// The dispatcher: `forebay://host:port`; several that share an etcd as `forebay://host:port,host:port`.
     #[arg(long, value_name = "URL")]
     pub(crate) dispatcher: String,
     /// Where to listen for jobs; port 0 is any free one.

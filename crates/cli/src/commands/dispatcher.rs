@@ -3,20 +3,21 @@
 use super::{Context, Done};
 use crate::args::DispatcherArgs;
 use crate::interrupt::SLICE;
-use forebay_core::Result;
+use forebay_core::{Error, Result};
 use forebay_net::Threads;
 use forebay_net::dispatcher::{DispatcherOptions, serve};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
-    let options = DispatcherOptions {
+    let mut options = DispatcherOptions {
         listen: args.listen.clone(),
-        state: args.state.clone(),
         credentials: args.credentials.resolve()?,
         settings: args.settings()?,
         scale: args.scale()?,
         ..DispatcherOptions::default()
     };
+    args.state.apply(&mut options)?;
     let threads = Threads::shared()?;
     let mut running = threads.block_on(serve(options, threads.clone()))?;
     let metrics = args.metrics.start(running.metrics())?;
@@ -24,27 +25,31 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
     // Whoever started us reads the address from the first line.
     let url = format!("forebay://{}", running.address());
     context.report.line(&url);
-    context.report.object(&json!({ "url": url, "state": args.state, "metrics": shown }));
+    context.report.object(&json!({ "url": url, "state": args.state.place, "metrics": shown }));
     if let Some((_, url)) = &metrics {
         context.report.note(format_args!("figures at {url}"));
     }
-    if args.state.is_none() {
+    if args.state.place.is_none() {
         context.report.note("without `--state` nothing that is decided here survives this process");
     }
-    let failed = loop {
+    let fail = |error| Error::io("listen for signals", error);
+    let mut terminate = threads.block_on(async { signal(SignalKind::terminate()) }).map_err(fail)?;
+    let ended = loop {
         if context.interrupt.check().is_err() {
-            break None;
+            break Ok(130);
         }
-        let failing = async { tokio::time::timeout(SLICE, running.failed()).await };
-        if let Ok(error) = threads.block_on(failing) {
-            break Some(error);
+        let waiting = async {
+            tokio::select! {
+                error = running.failed() => Err(error),
+                _ = terminate.recv() => Ok(0),
+            }
+        };
+        if let Ok(ended) = threads.block_on(async { tokio::time::timeout(SLICE, waiting).await }) {
+            break ended;
         }
     };
     drop(metrics);
     threads.block_on(running.stop());
-    match failed {
-        Some(error) => Err(error),
-        // The object was printed when it began.
-        None => Ok(Done { object: None, code: 130 }),
-    }
+    // The object was printed when it began.
+    ended.map(|code| Done { object: None, code })
 }

@@ -8,7 +8,7 @@
 //! message Hello    { uint32 version = 1; string release = 2; }
 //! message Request  { uint32 version = 1; bytes command = 2; }               command: JSON
 //! message Response { uint32 version = 1; bytes reply = 2; Fault fault = 3; } reply: JSON
-//! message Fault    { string kind = 1; string message = 2; string hint = 3; }
+//! message Fault    { string kind = 1; string message = 2; string hint = 3; string leader = 4; }
 //! ```
 //!
 //! Commands are JSON inside, because the same types go to the journal and to `forebay status --json`: one definition
@@ -87,6 +87,9 @@ pub(super) struct Fault {
     pub(super) message: String,
     #[prost(string, tag = "3")]
     pub(super) hint: String,
+    /// Where the dispatcher is that leads, when this one stands by and knows.
+    #[prost(string, tag = "4")]
+    pub(super) leader: String,
 }
 
 impl Hello {
@@ -133,10 +136,24 @@ impl Response {
                 let hint = error.hint().unwrap_or_default().to_owned();
                 let report = error.report();
                 let message = report.split("\n\nhint: ").next().unwrap_or_default().to_owned();
-                let fault = Fault { kind: error.kind().name().to_owned(), message, hint };
+                let kind = error.kind().name().to_owned();
+                let fault = Fault { kind, message, hint, leader: String::new() };
                 Self { version, reply: Vec::new(), fault: Some(fault) }
             }
         }
+    }
+
+    /// The same, with whom to ask instead.
+    pub(super) fn naming(mut self, leader: Option<String>) -> Self {
+        if let (Some(fault), Some(leader)) = (&mut self.fault, leader) {
+            fault.leader = leader;
+        }
+        self
+    }
+
+    /// Whom to ask instead, as far as the other side knows.
+    pub(super) fn leader(&self) -> Option<&str> {
+        self.fault.as_ref().map(|fault| fault.leader.as_str()).filter(|leader| !leader.is_empty())
     }
 
     pub(super) fn reply(self) -> Result<Reply> {
@@ -175,6 +192,9 @@ mod tests {
         assert_eq!(back.kind(), ErrorKind::Stale);
         assert_eq!((back.message(), back.hint()), ("hear worker 7: gone: no room", Some("register")));
         assert_eq!(Response::new(&Ok(Reply::Wait)).reply().unwrap(), Reply::Wait);
+        let standby = Response::new(&Err(Error::unavailable("it stands by"))).naming(Some("h:1".into()));
+        assert_eq!(standby.leader(), Some("h:1"));
+        assert_eq!(Response::new(&Ok(Reply::Wait)).naming(Some("h:1".into())).leader(), None);
     }
 
     #[test]

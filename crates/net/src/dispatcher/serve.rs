@@ -1,26 +1,30 @@
 //! The running dispatcher: the machine of core behind gRPC, with its journal and a clock.
 //!
-//! A call locks the machine, obeys, hands the events to the journal and unlocks; the answer goes out when they are on
-//! disk. When the journal cannot be written any more every call is refused: what would be decided could be forgotten.
+//! What a call meets is in `machine`, who leads where several share a journal in `seat`. When the journal cannot be
+//! written any more every call is refused: what would be decided could be forgotten.
 
-use super::commit::{Commit, Promise, open};
+use super::commit::{Commit, Promise, Writer};
+use super::etcd::{Client, EtcdOptions};
+use super::journal::{FileJournal, Keys};
+use super::machine::{Gate, Leading, Machine, real_clock};
 use super::message::{CALL, HELLO, Hello, MAX_COMMAND, MAX_MESSAGE, Request, Response, is_bearer};
 use super::metrics::text;
+use super::seat::Seat;
 use super::socket::{Doors, Met, incoming};
 use crate::credentials::name_provider;
 use crate::credentials::{Credentials, Token};
 use crate::metrics::Show;
-use crate::server::lock;
 use crate::threads::Threads;
-use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State, View};
+use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State};
+use forebay_core::election::Times;
 use forebay_core::scale::ScaleSettings;
 use forebay_core::{Error, Result};
 use futures::FutureExt;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic::codegen::{BoxFuture, Context, Poll, Service, http};
@@ -56,6 +60,10 @@ pub struct DispatcherOptions {
     pub listen: String,
     /// The folder of its journal. Without one it forgets everything when it ends.
     pub state: Option<PathBuf>,
+    /// An etcd for its journal instead, which it shares with other dispatchers: one of them leads.
+    pub etcd: Option<EtcdOptions>,
+    /// Where others are told to find it, when that is not where it listens.
+    pub advertise: Option<String>,
     /// Who may connect. Off this machine certificates are needed: a token alone would cross the wire in the open.
     pub credentials: Credentials,
     /// Time-outs and limits of the machine.
@@ -75,6 +83,8 @@ impl Default for DispatcherOptions {
         Self {
             listen: "127.0.0.1:7077".into(),
             state: None,
+            etcd: None,
+            advertise: None,
             credentials: Credentials::default(),
             settings: Settings::default(),
             scale: ScaleSettings::default(),
@@ -93,7 +103,9 @@ pub struct Running {
     stop: watch::Sender<bool>,
     serving: Option<tokio::task::JoinHandle<Result<()>>>,
     promise: Option<Promise>,
-    journal: Option<std::thread::JoinHandle<()>>,
+    journal: Option<Writer>,
+    /// Its part in an election, and the word that ends it.
+    seat: Option<(tokio::task::JoinHandle<Result<()>>, watch::Sender<bool>)>,
     machine: Arc<Machine>,
 }
 
@@ -133,17 +145,34 @@ pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Runni
             Error::invalid_config(format!("use `{}` for TLS", tls.cert.display())).with_source(error)
         })?;
     }
-    let (state, commit, journal) = match &options.state {
-        Some(folder) => {
-            let (journal, state) = open(folder)?;
-            let (commit, thread) = Commit::start(journal)?;
-            (state, Some(commit), Some(thread))
+    let machine = Arc::new(Machine::new(real_clock()));
+    let (mut promise, mut journal, mut seat) = (None, None, None);
+    if let Some(etcd) = &options.etcd {
+        let taking_part = Seat {
+            etcd: Arc::new(Client::new(etcd, &threads)?),
+            keys: Keys::new(&etcd.prefix),
+            address: options.advertise.clone().unwrap_or_else(|| address.to_string()),
+            times: Times::default(),
+            settings: options.settings,
+            scale: options.scale,
+            machine: machine.clone(),
+            handle: threads.handle().clone(),
+        };
+        let (leave, told) = watch::channel(false);
+        let checked = threads.run(async move { taking_part.check().await.map(|()| taking_part) }).await;
+        let taking_part = checked.ok_or_else(|| Error::internal("the network threads have ended"))??;
+        seat = Some((threads.handle().spawn(taking_part.run(told)), leave));
+    } else {
+        let (mut state, mut commit) = (State::default(), None);
+        if let Some(folder) = &options.state {
+            let (file, found) = FileJournal::open(folder)?;
+            let (writing, writer) = Commit::on_thread(Box::new(file))?;
+            (state, promise, journal) = (found, Some(writing.promise()), Some(writer));
+            commit = Some(writing);
         }
-        None => (State::default(), None, None),
-    };
-    let promise = commit.as_ref().map(Commit::promise);
-    let machine = Dispatcher::new(state, options.settings, 0).with_scale(options.scale, 0);
-    let machine = Arc::new(Machine { inner: Mutex::new(Some((machine, commit))), started: Instant::now() });
+        let decides = Dispatcher::new(state, options.settings, 0).with_scale(options.scale, 0);
+        machine.lead(Leading::new(decides, commit, Gate::open(), machine.clock()));
+    }
     let control =
         Control { machine: machine.clone(), token: options.credentials.token.clone().map(Arc::new) };
     let (stop, stopped) = watch::channel(false);
@@ -160,7 +189,7 @@ pub async fn serve(options: DispatcherOptions, threads: Threads) -> Result<Runni
         };
         served.map_err(|error| Error::unavailable("serve the dispatcher").with_source(error))
     });
-    Ok(Running { address, threads, stop, serving: Some(serving), promise, journal, machine })
+    Ok(Running { address, threads, stop, serving: Some(serving), promise, journal, seat, machine })
 }
 
 impl Running {
@@ -183,25 +212,49 @@ impl Running {
             Some(promise) => promise.broken().left_future(),
             None => std::future::pending().right_future(),
         };
+        let unseated = match &mut self.seat {
+            Some((seat, _)) => seat.left_future(),
+            None => std::future::pending().right_future(),
+        };
         let Some(serving) = &mut self.serving else { return Error::internal("the dispatcher was stopped") };
-        tokio::select! {
-            error = broken => error,
-            ended = serving => match ended {
-                Ok(Err(error)) => error,
-                _ => Error::internal("the dispatcher has ended"),
+        let (error, is_unseated) = tokio::select! {
+            error = broken => (error, false),
+            ended = unseated => match ended {
+                Ok(Err(error)) => (error, true),
+                _ => (Error::internal("the dispatcher's part in the election has ended"), true),
             },
+            ended = serving => match ended {
+                Ok(Err(error)) => (error, false),
+                _ => (Error::internal("the dispatcher has ended"), false),
+            },
+        };
+        if is_unseated {
+            // A task is waited for once.
+            self.seat = None;
         }
+        error
     }
 
-    /// Ends it: calls are answered, and all that was decided is on disk when this returns.
+    /// Whether it leads and may answer. One that is alone always does.
+    pub fn leads(&self) -> bool {
+        self.machine.leads()
+    }
+
+    /// Ends it: calls are answered, and all that was decided is kept when this returns. Another dispatcher that shares its
+    /// journal leads at once.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
+        if let Some((seat, leave)) = self.seat.take() {
+            // First of all: others wait for it, and whoever is still connected here is sent to them.
+            leave.send_replace(true);
+            let _ = seat.await;
+        }
         if let Some(serving) = self.serving.take() {
             let _ = serving.await;
         }
         self.machine.close();
         if let Some(journal) = self.journal.take() {
-            let _ = self.threads.handle().spawn_blocking(move || journal.join()).await;
+            journal.finish(self.threads.handle()).await;
         }
     }
 }
@@ -217,59 +270,12 @@ async fn ended(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-#[derive(Debug)]
-struct Machine {
-    /// None when it was stopped: a connection that outlives that must not keep the journal open.
-    inner: Mutex<Option<(Dispatcher, Option<Commit>)>>,
-    started: Instant,
-}
-
-impl Machine {
-    /// Obeys, and waits until what was decided is on disk.
-    async fn obey(&self, command: Command) -> Result<Reply> {
-        let (outcome, promise) = self.decide(command);
-        if let Some(promise) = promise {
-            promise.kept().await?;
-        }
-        outcome
-    }
-
-    fn close(&self) {
-        drop(lock(&self.inner).take());
-    }
-
-    /// What it knows now; `None` when it was stopped.
-    fn view(&self) -> Option<View> {
-        let now = self.started.elapsed().as_millis() as u64;
-        lock(&self.inner).as_ref().map(|(machine, _)| machine.view(now))
-    }
-
-    fn decide(&self, command: Command) -> (Result<Reply>, Option<Promise>) {
-        let now = self.started.elapsed().as_millis() as u64;
-        let mut inner = lock(&self.inner);
-        let Some((machine, commit)) = &mut *inner else {
-            return (Err(Error::unavailable("ask the dispatcher: it was stopped")), None);
-        };
-        let outcome = machine.apply(now, command);
-        let Some(commit) = commit else { return (outcome.map(|(reply, _)| reply), None) };
-        let reply = outcome.map(|(reply, events)| {
-            commit.take(events);
-            reply
-        });
-        if commit.is_long() {
-            commit.write_anew(machine.state().events());
-        }
-        (reply, Some(commit.promise()))
-    }
-}
-
 async fn tick(machine: Arc<Machine>, pause: Duration, stopped: watch::Receiver<bool>) {
     let ticking = async move {
         loop {
             tokio::time::sleep(pause).await;
-            if machine.obey(Command::Tick).await.is_err() {
-                return;
-            }
+            // One that stands by, or may not answer, has no time to keep.
+            let _ = machine.obey(Command::Tick).await;
         }
     };
     tokio::select! {
@@ -357,7 +363,8 @@ impl tonic::server::UnaryService<Request> for Obey {
                 Ok(command) => machine.obey(command).await,
                 Err(error) => Err(error),
             };
-            Ok(tonic::Response::new(Response::new(&outcome)))
+            let leader = if outcome.is_err() { machine.leader() } else { None };
+            Ok(tonic::Response::new(Response::new(&outcome).naming(leader)))
         })
     }
 }

@@ -17,7 +17,7 @@ pub enum ViaUrl {
     Auto,
     /// A process of this host that listens here.
     Unix(PathBuf),
-    /// The dispatcher of a service: `host:port`.
+    /// The dispatcher of a service: `host:port`, or several that share an etcd with commas between them.
     Service(String),
 }
 
@@ -200,7 +200,8 @@ fn read_url(url: &str) -> Result<ViaUrl, String> {
         return Ok(ViaUrl::Unix(path.into()));
     }
     if let Some(address) = url.strip_prefix("forebay://") {
-        return service_address(address).map(ViaUrl::Service);
+        let addresses = address.trim_end_matches('/').split(',').map(service_address);
+        return addresses.collect::<Result<Vec<_>, _>>().map(|all| ViaUrl::Service(all.join(",")));
     }
     Err(format!("`{url}` is none of auto, unix:///path, forebay://host:port"))
 }
@@ -210,7 +211,6 @@ pub const DEFAULT_PORT: u16 = 7077;
 
 /// `host:port` out of `host[:port]`.
 fn service_address(address: &str) -> Result<String, String> {
-    let address = address.trim_end_matches('/');
     let wrong = || format!("`{address}` is not host:port");
     if address.is_empty() || address.contains(['/', '@', '?', ' ']) {
         return Err(wrong());
@@ -235,6 +235,7 @@ mod tests {
         assert_eq!(url(json!("forebay://data:9000")), ViaUrl::Service("data:9000".into()));
         assert_eq!(url(json!("forebay://data")), ViaUrl::Service("data:7077".into()));
         assert_eq!(url(json!("forebay://[::1]")), ViaUrl::Service("[::1]:7077".into()));
+        assert_eq!(url(json!("forebay://a:1,b,[::1]/")), ViaUrl::Service("a:1,b:7077,[::1]:7077".into()));
         let full = ViaConfig::from_json(&json!({
             "url": "forebay://data", "job": "a", "late": "wait", "visitation": "at_most_once",
             "target": "auto", "compression": "zstd", "token": "a secret of 20 bytes",
@@ -255,7 +256,7 @@ mod tests {
         for word in ["url: `http://x`", "late: `never`", "compression: 3", "tls_ca: ", "speed: there is no"] {
             assert!(many.contains(word), "{word}: {many}");
         }
-        for bad in ["unix://x", "forebay://", "forebay://a:b", "forebay://u@h", "tcp://x"] {
+        for bad in ["unix://x", "forebay://", "forebay://a:b", "forebay://u@h", "forebay://a,,b", "tcp://x"] {
             assert!(faults(json!(bad)).contains("url: "), "{bad}");
         }
         assert!(faults(json!({"job": "a"})).contains("url: it is missing"));

@@ -1,4 +1,4 @@
-//! The dispatcher's memory on disk: a file of events that only grows, and is written anew when it has grown long.
+//! A journal in a folder: a file of events that only grows, and is written anew when it has grown long.
 //!
 //! ```text
 //! "FBYJ0001" | record | record | ...
@@ -10,8 +10,10 @@
 //! something else, and is refused rather than half believed. Writing anew puts the shortest list of events that gives
 //! the same state into a second file, which then takes the name of the first.
 
+use super::Journal;
 use forebay_core::dispatcher::{Event, State};
 use forebay_core::{Error, Result};
+use futures::future::{BoxFuture, ready};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -30,9 +32,9 @@ const COMPACT_BYTES: u64 = 1 << 20;
 /// Events in one record of a journal that is written anew.
 const EVENTS_PER_RECORD: usize = 256;
 
-/// An open journal. Nobody else can open it meanwhile.
+/// The open journal of a folder. Nobody else can open it meanwhile.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct FileJournal {
     folder: PathBuf,
     file: File,
     bytes: u64,
@@ -42,7 +44,7 @@ pub(crate) struct Journal {
     _lock: File,
 }
 
-impl Journal {
+impl FileJournal {
     /// Opens or begins the journal of a folder; also gives the state it tells of.
     pub(crate) fn open(folder: &Path) -> Result<(Self, State)> {
         let fail = |error| Error::io(format!("open dispatcher state `{}`", folder.display()), error);
@@ -88,8 +90,7 @@ impl Journal {
         Ok((Self { folder, file, bytes: whole as u64, shortest: 0, _lock: lock }, state))
     }
 
-    /// Appends events; they are on disk when this returns. After an error the journal must not be used any more.
-    pub(crate) fn append(&mut self, events: &[Event]) -> Result<()> {
+    fn write(&mut self, events: &[Event]) -> Result<()> {
         let mut bytes = Vec::new();
         write(events, &mut bytes)?;
         let fail = |error| Error::io(format!("write dispatcher state `{}`", self.folder.display()), error);
@@ -99,13 +100,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether it has grown long enough to be written anew.
-    pub(crate) fn is_long(&self) -> bool {
-        self.bytes > COMPACT_BYTES.max(2 * self.shortest)
-    }
-
-    /// Writes it anew with these events, which must give the state it has told of so far.
-    pub(crate) fn compact(&mut self, events: &[Event]) -> Result<()> {
+    fn write_anew(&mut self, events: &[Event]) -> Result<()> {
         let fail = |error| Error::io(format!("write dispatcher state `{}`", self.folder.display()), error);
         let mut bytes = MAGIC.to_vec();
         for some in events.chunks(EVENTS_PER_RECORD) {
@@ -121,6 +116,20 @@ impl Journal {
         sync_folder(&self.folder).map_err(fail)?;
         (self.file, self.bytes, self.shortest) = (file, bytes.len() as u64, bytes.len() as u64);
         Ok(())
+    }
+}
+
+impl Journal for FileJournal {
+    fn append<'a>(&'a mut self, events: &'a [Event]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(ready(self.write(events)))
+    }
+
+    fn is_long(&self) -> bool {
+        self.bytes > COMPACT_BYTES.max(2 * self.shortest)
+    }
+
+    fn compact<'a>(&'a mut self, events: &'a [Event]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(ready(self.write_anew(events)))
     }
 }
 
@@ -233,36 +242,36 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let (mut machine, events) = machine(100);
-        let (mut journal, empty) = Journal::open(folder.path()).unwrap();
+        let (mut journal, empty) = FileJournal::open(folder.path()).unwrap();
         assert_eq!(empty, State::default());
-        journal.append(&events).unwrap();
-        journal.append(&take(&mut machine, 0)).unwrap();
+        journal.write(&events).unwrap();
+        journal.write(&take(&mut machine, 0)).unwrap();
         let before = machine.state().clone();
         let kept = std::fs::metadata(&path).unwrap().len();
-        journal.append(&take(&mut machine, 1)).unwrap();
+        journal.write(&take(&mut machine, 1)).unwrap();
         drop(journal);
         let whole = std::fs::read(&path).unwrap();
         for cut in kept as usize..whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            let (mut journal, state) = Journal::open(folder.path()).unwrap();
+            let (mut journal, state) = FileJournal::open(folder.path()).unwrap();
             assert_eq!(state, before, "cut at {cut}");
             // It goes on from there.
-            journal.append(&[Event::WorkerLost { worker: WorkerId(1) }]).unwrap();
+            journal.write(&[Event::WorkerLost { worker: WorkerId(1) }]).unwrap();
             drop(journal);
-            let (_, state) = Journal::open(folder.path()).unwrap();
+            let (_, state) = FileJournal::open(folder.path()).unwrap();
             assert_eq!(state.sizes()[0], 0, "cut at {cut}");
         }
         for flipped in kept as usize..whole.len() {
             let mut bytes = whole.clone();
             bytes[flipped] ^= 0x20;
             std::fs::write(&path, &bytes).unwrap();
-            assert_eq!(Journal::open(folder.path()).unwrap().1, before, "flipped at {flipped}");
+            assert_eq!(FileJournal::open(folder.path()).unwrap().1, before, "flipped at {flipped}");
         }
         std::fs::write(&path, &whole).unwrap();
-        assert_eq!(Journal::open(folder.path()).unwrap().1, *machine.state());
+        assert_eq!(FileJournal::open(folder.path()).unwrap().1, *machine.state());
         for cut in 0..MAGIC.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            assert_eq!(Journal::open(folder.path()).unwrap().1, State::default());
+            assert_eq!(FileJournal::open(folder.path()).unwrap().1, State::default());
         }
     }
 
@@ -271,39 +280,39 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let (mut machine, events) = machine(100);
-        let (mut journal, _) = Journal::open(folder.path()).unwrap();
-        journal.append(&events).unwrap();
-        journal.append(&take(&mut machine, 0)).unwrap();
+        let (mut journal, _) = FileJournal::open(folder.path()).unwrap();
+        journal.write(&events).unwrap();
+        journal.write(&take(&mut machine, 0)).unwrap();
         drop(journal);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[40] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(Journal::open(folder.path()).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(FileJournal::open(folder.path()).unwrap_err().kind(), ErrorKind::Corrupt);
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         std::fs::write(&path, "something else").unwrap();
-        assert_eq!(Journal::open(folder.path()).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(FileJournal::open(folder.path()).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     #[test]
     fn p057_a_journal_stays_small_over_100000_spans_and_gives_the_state_back() {
         let folder = tempfile::tempdir().unwrap();
         let (mut machine, mut events) = machine(100_000);
-        let (mut journal, _) = Journal::open(folder.path()).unwrap();
+        let (mut journal, _) = FileJournal::open(folder.path()).unwrap();
         let (mut longest, mut times) = (0, 0);
         for number in 0..100_000 {
             events.extend(take(&mut machine, number));
             if number % 500 == 499 {
-                journal.append(&std::mem::take(&mut events)).unwrap();
+                journal.write(&std::mem::take(&mut events)).unwrap();
                 longest = longest.max(journal.bytes);
                 if journal.is_long() {
-                    journal.compact(&machine.state().events()).unwrap();
+                    journal.write_anew(&machine.state().events()).unwrap();
                     times += 1;
                 }
             }
         }
         assert!(longest < 10 << 20 && times > 0, "{longest} bytes, written anew {times} times");
         drop(journal);
-        let (_, state) = Journal::open(folder.path()).unwrap();
+        let (_, state) = FileJournal::open(folder.path()).unwrap();
         assert_eq!(state, *machine.state());
         assert!(!folder.path().join("journal.new").exists());
     }
@@ -311,10 +320,10 @@ mod tests {
     #[test]
     fn a_folder_has_one_dispatcher() {
         let folder = tempfile::tempdir().unwrap();
-        let held = Journal::open(folder.path()).unwrap();
-        let error = Journal::open(folder.path()).unwrap_err();
+        let held = FileJournal::open(folder.path()).unwrap();
+        let error = FileJournal::open(folder.path()).unwrap_err();
         assert!(error.message().contains("another process uses it"), "{}", error.report());
         drop(held);
-        Journal::open(folder.path()).unwrap();
+        FileJournal::open(folder.path()).unwrap();
     }
 }
