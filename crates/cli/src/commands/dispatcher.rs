@@ -2,24 +2,40 @@
 
 use super::{Context, Done};
 use crate::args::DispatcherArgs;
-use crate::interrupt::SLICE;
+use crate::interrupt::Termination;
 use forebay_core::Result;
-use forebay_net::Threads;
+use forebay_net::scale::{Cluster, Kubernetes, start};
+use forebay_net::{Pages, Threads};
 use forebay_net::dispatcher::{DispatcherOptions, serve};
+use futures::FutureExt;
 use serde_json::json;
+use std::sync::Arc;
 
 pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
+    let mut terminate = Termination::new()?;
+    let scale = args.scale()?;
+    let replicas = args.scale_url.as_deref().map(|url| {
+        let cluster = Cluster::of_this_pod(|name| std::env::var(name).ok())?;
+        Kubernetes::new(url, cluster).map(Arc::new)
+    });
+    let replicas = replicas.transpose()?;
     let options = DispatcherOptions {
         listen: args.listen.clone(),
         state: args.state.clone(),
         credentials: args.credentials.resolve()?,
         settings: args.settings()?,
-        scale: args.scale()?,
+        scale,
         ..DispatcherOptions::default()
     };
     let threads = Threads::shared()?;
     let mut running = threads.block_on(serve(options, threads.clone()))?;
-    let metrics = args.metrics.start(running.metrics())?;
+    let acting = replicas.map(|replicas| start(replicas, running.wanted(), scale, &threads));
+    let mut pages = running.pages();
+    if let Some(acting) = &acting {
+        let (ours, theirs) = (pages.metrics, acting.metrics());
+        pages = Pages { metrics: Arc::new(move || ours() + &theirs()), ..pages };
+    }
+    let metrics = args.metrics.start(pages)?;
     let shown = metrics.as_ref().map(|(_, url)| url);
     // Whoever started us reads the address from the first line.
     let url = format!("forebay://{}", running.address());
@@ -31,20 +47,20 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
     if args.state.is_none() {
         context.report.note("without `--state` nothing that is decided here survives this process");
     }
-    let failed = loop {
+    let ended = loop {
         if context.interrupt.check().is_err() {
-            break None;
+            break Ok(130);
         }
-        let failing = async { tokio::time::timeout(SLICE, running.failed()).await };
-        if let Ok(error) = threads.block_on(failing) {
-            break Some(error);
+        if terminate.asked() {
+            break Ok(0);
+        }
+        if let Some(error) = running.failed().now_or_never() {
+            break Err(error);
         }
     };
+    drop(acting);
     drop(metrics);
     threads.block_on(running.stop());
-    match failed {
-        Some(error) => Err(error),
-        // The object was printed when it began.
-        None => Ok(Done { object: None, code: 130 }),
-    }
+    // The object was printed when it began.
+    ended.map(|code| Done { object: None, code })
 }

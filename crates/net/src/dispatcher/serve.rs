@@ -9,11 +9,12 @@ use super::metrics::text;
 use super::socket::{Doors, Met, incoming};
 use crate::credentials::name_provider;
 use crate::credentials::{Credentials, Token};
-use crate::metrics::Show;
+use crate::metrics::{Pages, Show};
+use crate::scale::{Wish, object};
 use crate::server::lock;
 use crate::threads::Threads;
 use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State, View};
-use forebay_core::scale::ScaleSettings;
+use forebay_core::scale::{ScaleSettings, Wanted};
 use forebay_core::{Error, Result};
 use futures::FutureExt;
 use std::convert::Infallible;
@@ -177,6 +178,23 @@ impl Running {
         })
     }
 
+    /// How many workers it wants, for as long as it runs.
+    pub fn wanted(&self) -> Wish {
+        let machine = Arc::downgrade(&self.machine);
+        Arc::new(move || machine.upgrade().and_then(|machine| machine.wanted()))
+    }
+
+    /// All that it shows over HTTP, for as long as it runs.
+    pub fn pages(&self) -> Pages {
+        let (wanted, asked) = (self.wanted(), self.wanted());
+        Pages {
+            metrics: self.metrics(),
+            // One whose journal cannot be written ends by itself.
+            ready: Some(Arc::new(move || asked().map(drop).ok_or("stopped"))),
+            scale: Some(Arc::new(move || wanted().map_or_else(|| "{}".to_owned(), |wanted| object(&wanted).to_string()))),
+        }
+    }
+
     /// Waits until it cannot go on: its journal cannot be written, or it does not listen any more.
     pub async fn failed(&mut self) -> Error {
         let broken = match self.promise.clone() {
@@ -242,6 +260,11 @@ impl Machine {
     fn view(&self) -> Option<View> {
         let now = self.started.elapsed().as_millis() as u64;
         lock(&self.inner).as_ref().map(|(machine, _)| machine.view(now))
+    }
+
+    /// How many workers there should be; `None` when it was stopped.
+    fn wanted(&self) -> Option<Wanted> {
+        lock(&self.inner).as_ref().map(|(machine, _)| machine.wanted())
     }
 
     fn decide(&self, command: Command) -> (Result<Reply>, Option<Promise>) {
