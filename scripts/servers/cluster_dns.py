@@ -1,8 +1,8 @@
 """Names of headless Services, for a test cluster: answers NAME.NAMESPACE.svc.cluster.local with the ready endpoints.
 
-A real cluster has CoreDNS for this. Here it is a page of Python, because the test needs this one thing of it: a pod that
-comes back with another address is found again by its name. Every question asks the API server anew; whatever is not such
-a name does not exist.
+A real cluster has CoreDNS for this. Here it is a page of Python, because the test needs this one thing of it: a pod
+that comes back with another address is found again by its name. Every question asks the API server anew; whatever is
+not such a name does not exist.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 source "$here/lib.sh"
 
 release=34.1 # of Kubernetes 1 and of its modules 0
+keda=v2.18.1 # whose kinds of objects are known here; KEDA itself does not run
 programs=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl)
 packages=(etcd-server containerd runc containernetworking-plugins)
 usage="usage: kubernetes.sh install|start|stop|load DIR [--run RUN] [IMAGE.tar...]"
@@ -25,13 +26,14 @@ admin_token=forebay-test-administrator
 
 install_server() {
     lock "$dir"
-    [ "$(cat "$dir/version" 2>/dev/null)" != "$release" ] || return 0
+    [ "$(cat "$dir/version" 2>/dev/null)" != "$release $keda" ] || return 0
     find_go
     need apt-get "to fetch etcd, containerd and runc"
     build_programs
     unpack_packages
     build_pause
-    echo "$release" >"$dir/version"
+    fetch_keda
+    echo "$release $keda" >"$dir/version"
 }
 
 # As a module of our own that needs Kubernetes: the parts it is made of have to be named, because its own go.mod points at
@@ -93,6 +95,16 @@ END
     (cd "$work" && GO111MODULE=off go build -trimpath -ldflags "-s -w" -o root/pause main.go)
     "$here/../image.sh" --root "$work/root" --entrypoint /pause --name localhost/pause:1 --out "$dir/pause.tar"
     rm -rf "$work"
+}
+
+# What KEDA's objects look like, so that the API server can judge ours.
+fetch_keda() {
+    local source kind
+    source=$(cd "$dir" && go mod download -json "github.com/kedacore/keda/v2@$keda" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    mkdir -p "$dir/keda"
+    for kind in scaledobjects triggerauthentications; do
+        install -m 644 "$source/config/crd/bases/keda.sh_$kind.yaml" "$dir/keda/"
+    done
 }
 
 # An authority, a certificate of the API server, and one that it shows to the kubelet (for logs and exec).
@@ -218,7 +230,7 @@ END
     cat >"$run/kubelet.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-address: 127.0.0.1
+address: 10.244.0.1
 tlsCertFile: "$run/pki/server.pem"
 tlsPrivateKeyFile: "$run/pki/server.key"
 authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: "$run/pki/ca.pem"}}
@@ -284,7 +296,7 @@ sed -i "s/@snapshotter@/\$snapshotter/" "$run/containerd.toml"
 containerd --config "$run/containerd.toml" >"$run/containerd.log" 2>&1 &
 until ctr --address "$run/containerd.sock" version >/dev/null 2>&1; do sleep 0.1; done
 ctr --address "$run/containerd.sock" --namespace k8s.io images import --snapshotter "\$snapshotter" "$dir/pause.tar"
-"$dir/bin/kubelet" --config "$run/kubelet.yaml" --kubeconfig "$run/kubeconfig" --hostname-override node \\
+"$dir/bin/kubelet" --config "$run/kubelet.yaml" --kubeconfig "$run/kubeconfig" --hostname-override node --node-ip 10.244.0.1 \\
     >"$run/kubelet.log" 2>&1 &
 wait -n
 END

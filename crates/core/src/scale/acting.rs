@@ -89,9 +89,9 @@ impl Actor {
             return Some(asked.clamp(self.least, self.most));
         }
         let (there, wanted) = (wanted.seen.workers, wanted.workers.clamp(self.least, self.most));
-        let is_settled = self.last.is_none_or(|(set, at)| {
-            set != asked || there == asked || now >= at.saturating_add(PATIENCE_MS)
-        });
+        let is_settled = self
+            .last
+            .is_none_or(|(set, at)| set != asked || there == asked || now >= at.saturating_add(PATIENCE_MS));
         let more = wanted > asked && wanted > there && there >= asked;
         let fewer = wanted < asked && wanted < there;
         (is_settled && (more || fewer)).then_some(wanted)

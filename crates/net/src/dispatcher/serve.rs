@@ -191,7 +191,9 @@ impl Running {
             metrics: self.metrics(),
             // One whose journal cannot be written ends by itself.
             ready: Some(Arc::new(move || asked().map(drop).ok_or("stopped"))),
-            scale: Some(Arc::new(move || wanted().map_or_else(|| "{}".to_owned(), |wanted| object(&wanted).to_string()))),
+            scale: Some(Arc::new(move || {
+                wanted().map_or_else(|| "{}".to_owned(), |wanted| object(&wanted).to_string())
+            })),
         }
     }
 

@@ -81,8 +81,10 @@ fn how_it_goes_is_told_to_anyone_and_how_many_are_wanted_to_those_with_the_token
         scale: Some(Arc::new(|| r#"{"workers":3}"#.to_owned())),
     };
     let token = Some("0123456789abcdef".to_owned());
-    let server = MetricsServer::start(&MetricsOptions { listen: "127.0.0.1:0".into(), token }, pages).unwrap();
-    let get = |path: &str, header: &str| ask(&server, format!("GET {path} HTTP/1.1\r\n{header}\r\n").as_bytes());
+    let server =
+        MetricsServer::start(&MetricsOptions { listen: "127.0.0.1:0".into(), token }, pages).unwrap();
+    let get =
+        |path: &str, header: &str| ask(&server, format!("GET {path} HTTP/1.1\r\n{header}\r\n").as_bytes());
     let ready = get("/ready", "");
     assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("draining\n"), "{ready}");
     well.store(true, Ordering::Relaxed);

@@ -87,7 +87,8 @@ impl Kubernetes {
             return Err(fault(&format!("`{wrong}` is no name of Kubernetes")));
         }
         let url = format!("{}/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale", cluster.server);
-        let url = Url::parse(&url).map_err(|error| fault("the API server has no address").with_source(error))?;
+        let url =
+            Url::parse(&url).map_err(|error| fault("the API server has no address").with_source(error))?;
         if url.scheme() != "https" {
             return Err(fault("the API server is reached over HTTPS alone"));
         }
@@ -111,9 +112,8 @@ impl Kubernetes {
         if !(200..300).contains(&answer.status) {
             return Err(refusal(&doing, &answer));
         }
-        serde_json::from_slice(&answer.body).map_err(|error| {
-            Error::corrupt(format!("{doing}: the answer is no scale")).with_source(error)
-        })
+        serde_json::from_slice(&answer.body)
+            .map_err(|error| Error::corrupt(format!("{doing}: the answer is no scale")).with_source(error))
     }
 
     fn token(&self) -> Result<String> {
@@ -121,7 +121,8 @@ impl Kubernetes {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Error::io(format!("read token file `{}`", path.display()), error))?;
         let token = text.trim();
-        if token.is_empty() || token.len() > TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if token.is_empty() || token.len() > TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic())
+        {
             let why = format!("read token file `{}`: it holds no token", path.display());
             return Err(Error::invalid_config(why));
         }
@@ -207,8 +208,7 @@ fn refusal(doing: &str, answer: &HttpAnswer) -> Error {
         message: String,
     }
     let said = serde_json::from_slice::<Status>(&answer.body).map(|status| status.message);
-    let said: String =
-        said.unwrap_or_default().chars().filter(|c| !c.is_control()).take(300).collect();
+    let said: String = said.unwrap_or_default().chars().filter(|c| !c.is_control()).take(300).collect();
     let status = answer.status;
     let (kind, hint) = match status {
         401 | 403 => (
@@ -228,7 +228,8 @@ fn refusal(doing: &str, answer: &HttpAnswer) -> Error {
 
 /// Whether Kubernetes takes a text as a name: what else could be in it would change the path that is asked.
 fn is_name(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let is_inner =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     let is_outer = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (1..=253).contains(&text.len())
         && text.bytes().all(is_inner)

@@ -173,7 +173,8 @@ mod kubernetes {
                     }
                 }
                 let length = body.len();
-                let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+                let head =
+                    format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
                 stream.write_all((head + body).as_bytes()).unwrap();
                 stream.conn.send_close_notify();
                 let _ = stream.flush();
@@ -181,8 +182,7 @@ mod kubernetes {
             };
             answers.into_iter().map(answer).collect()
         });
-        let cluster =
-            Cluster { server, token_file: folder.join("token"), ca_file: folder.join("ca.crt") };
+        let cluster = Cluster { server, token_file: folder.join("token"), ca_file: folder.join("ca.crt") };
         (cluster, serving)
     }
 
@@ -194,7 +194,10 @@ mod kubernetes {
         let (cluster, serving) = api_server(
             folder.path(),
             vec![
-                (200, r#"{"kind":"Scale","metadata":{"resourceVersion":"41"},"spec":{"replicas":2},"status":{"replicas":1}}"#),
+                (
+                    200,
+                    r#"{"kind":"Scale","metadata":{"resourceVersion":"41"},"spec":{"replicas":2},"status":{"replicas":1}}"#,
+                ),
                 (200, r#"{"metadata":{"resourceVersion":"42"},"spec":{"replicas":5}}"#),
                 (200, r#"{"metadata":{"resourceVersion":"43"},"spec":{}}"#),
             ],
@@ -215,7 +218,11 @@ mod kubernetes {
         assert!(asked[0].contains("Bearer first-token\r\n") && asked[1].contains("Bearer second-token\r\n"));
         assert!(asked[1].starts_with(&format!("PATCH {path}")), "{}", asked[1]);
         assert!(asked[1].contains("application/merge-patch+json"), "{}", asked[1]);
-        assert!(asked[1].contains(r#"{"metadata":{"resourceVersion":"41"},"spec":{"replicas":5}}"#), "{}", asked[1]);
+        assert!(
+            asked[1].contains(r#"{"metadata":{"resourceVersion":"41"},"spec":{"replicas":5}}"#),
+            "{}",
+            asked[1]
+        );
     }
 
     #[test]
@@ -234,7 +241,11 @@ mod kubernetes {
             let deployment = Kubernetes::new(URL, cluster).unwrap();
             let error = Threads::shared().unwrap().block_on(deployment.read()).unwrap_err();
             assert_eq!(error.kind(), kind, "{}", error.report());
-            assert!(error.report().contains(part) && !error.report().contains("first-token"), "{}", error.report());
+            assert!(
+                error.report().contains(part) && !error.report().contains("first-token"),
+                "{}",
+                error.report()
+            );
             serving.join().unwrap();
         }
         let folder = tempfile::tempdir().unwrap();

@@ -187,7 +187,10 @@ impl HttpClient {
                     return Ok(Received { status, headers, body: into, cut });
                 }
                 // The server had closed it while it lay idle. On a fresh one the same would be a real failure.
-                Err(unanswered) if unanswered.early && reused && !matches!(request.method, Method::Post | Method::Patch) => {}
+                Err(unanswered)
+                    if unanswered.early
+                        && reused
+                        && !matches!(request.method, Method::Post | Method::Patch) => {}
                 Err(unanswered) => return Err(unanswered.error),
             }
         }
