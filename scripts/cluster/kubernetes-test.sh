@@ -70,7 +70,7 @@ echo "a cluster of one node is ready after $((SECONDS - began)) s"
 # The job outside the cluster finds the dispatcher by its name, as pods do.
 printf 'nameserver 10.96.0.10\noptions ndots:5\n' >"$run/resolv.conf"
 mount --bind "$run/resolv.conf" "$(readlink -f /etc/resolv.conf)"
-.venv/bin/python scripts/cluster/kubernetes_test.py --kubectl "$home/bin/kubectl" --kubeconfig "$kubeconfig" \
+XDG_CACHE_HOME=$run/cache .venv/bin/python scripts/cluster/kubernetes_test.py --kubectl "$home/bin/kubectl" --kubeconfig "$kubeconfig" \
     --kinds "$home/keda" --folder "$run" &
 test=$!
 wait "$test"

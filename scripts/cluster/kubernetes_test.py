@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ import forebay as fb
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SAMPLES, BATCH, PAYLOAD = 600, 10, 4096
-WORKER_RATE = 25.0
-"""Samples a second that the store lets one worker fetch."""
+RATE, SCALED_RATE = 60.0, 25.0
+"""Samples a second that the store lets one worker fetch, at first and while the number of workers is measured."""
 DEADLINE = 120.0
 """Seconds until something that must happen counts as not happening; machines of tests are slow at times."""
 GATEWAY = "10.244.0.1"
@@ -104,8 +104,10 @@ def restarts(pod: dict[str, Any]) -> int:
 class Store:
     """One object over HTTP. Small ranges are given at a pace, separately for each address that asks."""
 
-    def __init__(self, payload: bytes, bytes_per_second: float) -> None:
+    def __init__(self, payload: bytes) -> None:
         paces: dict[str, threading.Lock] = {}
+        self.samples_per_second = RATE
+        store = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -124,19 +126,25 @@ class Store:
                 # Indexing reads the shard in large parts; that is not what is measured here.
                 if with_body and asked and len(part) < 64 * PAYLOAD:
                     with paces.setdefault(self.client_address[0], threading.Lock()):
-                        time.sleep(len(part) / bytes_per_second)
+                        time.sleep(len(part) * SAMPLES / len(payload) / store.samples_per_second)
                 self.send_response(206 if asked else 200)
                 self.send_header("Content-Length", str(len(part)))
                 self.send_header("Accept-Ranges", "bytes")
                 self.send_header("ETag", '"one"')
                 if asked:
                     self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(payload)}")
-                self.end_headers()
-                if with_body:
-                    self.wfile.write(part)
+                # A worker that is killed, or has it from elsewhere by now, does not read to the end.
+                with suppress(ConnectionError):
+                    self.end_headers()
+                    if with_body:
+                        self.wfile.write(part)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
+
+            def handle(self) -> None:
+                with suppress(ConnectionError):
+                    super().handle()
 
         self._server = ThreadingHTTPServer((GATEWAY, 0), Handler)
         self._server.daemon_threads = True
@@ -172,7 +180,8 @@ class Job:
             "token_file": str(secrets / "token"), "tls_ca": str(secrets / "ca.crt"),
             "tls_cert": str(secrets / "tls.crt"), "tls_key": str(secrets / "tls.key"), "tls_name": "forebay",
         }  # fmt: skip
-        data = fb.open(store.url)
+        # One request of a worker at a time: the store makes others wait anyway.
+        data = fb.open(store.url, storage_options={"connections": "1"})
         recipe = [fb.raw("bin"), fb.label("cls")]
         self._loader = fb.Loader(
             data, recipe, batch_size=BATCH, shuffle=True, seed=seed, via=via, timeout=DEADLINE
@@ -235,8 +244,7 @@ class Test:
         self.cluster = Cluster(told.kubectl, told.kubeconfig)
         self.folder, self.kinds = Path(told.folder), Path(told.kinds)
         self.secrets = self.folder / "secrets"
-        payload = shard()
-        self.store = Store(payload, WORKER_RATE * len(payload) / SAMPLES)
+        self.store = Store(shard())
 
     def every_manifest_is_taken_without_an_unknown_field(self) -> None:
         script = str(REPOSITORY / "deploy/kubernetes/secrets.sh")
@@ -327,6 +335,7 @@ class Test:
         until("the dispatcher scales", lambda: self.is_another(before))
         until("one worker is left", lambda: self.workers_known() == 1)
         self.the_account_may_do_nothing_else()
+        self.store.samples_per_second = SCALED_RATE
         job = Job(self.store, self.secrets, seed=4, step_seconds=0.010)
         # Four would be what steps of 10 ms take of workers that make 25 a second.
         up = until("as many as are needed", lambda: self.settled(3, 5))
@@ -371,7 +380,7 @@ class Test:
     def workers_known(self) -> int:
         try:
             return int(self.asked()["workers_now"])
-        except (urllib.error.URLError, IndexError):
+        except (OSError, IndexError):
             return -1
 
     def figures_are_for_those_with_the_token(self) -> None:

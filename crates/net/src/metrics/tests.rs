@@ -71,38 +71,6 @@ fn with_a_token_only_those_who_show_it_are_answered() {
 }
 
 #[test]
-fn how_it_goes_is_told_to_anyone_and_how_many_are_wanted_to_those_with_the_token() {
-    let well = Arc::new(AtomicBool::new(false));
-    let (asked, looks) = (Arc::clone(&well), Arc::new(AtomicU64::new(0)));
-    let made = Arc::clone(&looks);
-    let pages = Pages {
-        metrics: Arc::new(move || made.fetch_add(1, Ordering::Relaxed).to_string()),
-        ready: Some(Arc::new(move || if asked.load(Ordering::Relaxed) { Ok(()) } else { Err("draining") })),
-        scale: Some(Arc::new(|| r#"{"workers":3}"#.to_owned())),
-    };
-    let token = Some("0123456789abcdef".to_owned());
-    let server =
-        MetricsServer::start(&MetricsOptions { listen: "127.0.0.1:0".into(), token }, pages).unwrap();
-    let get =
-        |path: &str, header: &str| ask(&server, format!("GET {path} HTTP/1.1\r\n{header}\r\n").as_bytes());
-    let ready = get("/ready", "");
-    assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("draining\n"), "{ready}");
-    well.store(true, Ordering::Relaxed);
-    assert!(get("/ready", "").ends_with("ready\n"));
-    assert!(get("/live", "").ends_with("live\n"));
-    assert_eq!(looks.load(Ordering::Relaxed), 1, "whatever figures come from was looked at");
-    for path in ["/scale", "/metrics", "/nowhere"] {
-        assert!(get(path, "").starts_with("HTTP/1.1 401 "), "{path}");
-    }
-    let scale = get("/scale", "Authorization: Bearer 0123456789abcdef\r\n");
-    assert!(scale.contains("application/json") && scale.ends_with(r#"{"workers":3}"#), "{scale}");
-    assert!(ask(&server, b"POST /ready HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-    // Who shows no such page has none.
-    let server = shown(None);
-    assert!(ask(&server, b"GET /ready HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
-}
-
-#[test]
 fn beyond_this_machine_a_token_is_asked_for_and_short_ones_are_refused() {
     let start = |listen: &str, token: Option<&str>| {
         let options = MetricsOptions { listen: listen.into(), token: token.map(str::to_owned) };

@@ -4,8 +4,6 @@
 //! on is a [`Replicas`], of which [`Kubernetes`] is the real one. Nothing here measures anything.
 
 mod kubernetes;
-#[cfg(test)]
-mod tests;
 
 pub use kubernetes::{Cluster, Kubernetes};
 

@@ -1,9 +1,16 @@
-//! Acting on a number in memory, in virtual time, and on an API server of few words over real TLS.
+//! Acting on a number in memory, in virtual time, and on an API server of few words over real TLS; and what is shown
+//! to those who ask how it goes.
 
-use super::*;
-use forebay_core::scale::Seen;
+use forebay_core::scale::{ScaleSettings, Seen, Wanted};
+use forebay_core::{Error, ErrorKind, Result};
+use forebay_net::scale::{Asked, Cluster, Kubernetes, Replicas, Wish, start};
+use forebay_net::{MetricsOptions, MetricsServer, Pages, Threads};
 use futures::FutureExt;
-use std::sync::Mutex;
+use futures::future::BoxFuture;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A number of workers, with a memory of what was set; slow and failing on demand.
 #[derive(Debug, Default)]
@@ -126,10 +133,51 @@ async fn failures_slow_it_down_and_a_number_set_meanwhile_is_not_overwritten() {
     assert_eq!(memory.with(|state| (state.workers, state.sets.clone())), (7, vec![]), "theirs stands");
 }
 
+fn ask(server: &MetricsServer, request: &[u8]) -> String {
+    let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn how_it_goes_is_told_to_anyone_and_how_many_are_wanted_to_those_with_the_token() {
+    let well = Arc::new(AtomicBool::new(false));
+    let (asked, looks) = (Arc::clone(&well), Arc::new(AtomicU64::new(0)));
+    let made = Arc::clone(&looks);
+    let pages = Pages {
+        metrics: Arc::new(move || made.fetch_add(1, Ordering::Relaxed).to_string()),
+        ready: Some(Arc::new(move || if asked.load(Ordering::Relaxed) { Ok(()) } else { Err("draining") })),
+        scale: Some(Arc::new(|| r#"{"workers":3}"#.to_owned())),
+    };
+    let token = Some("0123456789abcdef".to_owned());
+    let server =
+        MetricsServer::start(&MetricsOptions { listen: "127.0.0.1:0".into(), token }, pages).unwrap();
+    let get =
+        |path: &str, header: &str| ask(&server, format!("GET {path} HTTP/1.1\r\n{header}\r\n").as_bytes());
+    let ready = get("/ready", "");
+    assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("draining\n"), "{ready}");
+    well.store(true, Ordering::Relaxed);
+    assert!(get("/ready", "").ends_with("ready\n"));
+    assert!(get("/live", "").ends_with("live\n"));
+    assert_eq!(looks.load(Ordering::Relaxed), 1, "whatever figures come from was looked at");
+    for path in ["/scale", "/metrics", "/nowhere"] {
+        assert!(get(path, "").starts_with("HTTP/1.1 401 "), "{path}");
+    }
+    let scale = get("/scale", "Authorization: Bearer 0123456789abcdef\r\n");
+    assert!(scale.contains("application/json") && scale.ends_with(r#"{"workers":3}"#), "{scale}");
+    assert!(ask(&server, b"POST /ready HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    // Who shows no such page has none.
+    let show: forebay_net::Show = Arc::new(String::new);
+    let options = MetricsOptions { listen: "127.0.0.1:0".into(), token: None };
+    let server = MetricsServer::start(&options, show).unwrap();
+    assert!(ask(&server, b"GET /ready HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+}
+
 mod kubernetes {
     use super::*;
     use rustls::pki_types::PrivateKeyDer;
-    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::path::Path;
 
@@ -149,12 +197,13 @@ mod kubernetes {
         std::fs::write(folder.join("ca.crt"), root.pem()).unwrap();
         std::fs::write(folder.join("token"), "first-token\n").unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let config = rustls::ServerConfig::builder_with_provider(crate::credentials::provider())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)
-            .unwrap();
+        let config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate.der().clone()], key)
+                .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = format!("https://{}", listener.local_addr().unwrap());
         let config = Arc::new(config);
