@@ -122,12 +122,6 @@ pub const METRICS: &[Metric] = &[
         "Workers by state: live, draining, suspected",
     ),
     metric("forebay_net_dispatcher_wanted_workers", Gauge, NONE, "Workers that there should be"),
-    metric(
-        "forebay_net_dispatcher_waiting_share",
-        Gauge,
-        NONE,
-        "Share of their time that consumers wait, as lately seen",
-    ),
     metric("forebay_net_dispatcher_jobs", Gauge, NONE, "Jobs that are known"),
     metric("forebay_net_dispatcher_feeds", Gauge, NONE, "Feeds that are known"),
     metric("forebay_net_dispatcher_consumers", Gauge, NONE, "Consumers of all jobs"),

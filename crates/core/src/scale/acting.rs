@@ -10,7 +10,7 @@
 //!
 //! Who reads and sets the number is no concern of it.
 
-use super::{ScaleSettings, Wanted};
+use super::{ScaleSettings, Wanted, Why};
 
 /// How often the number is read when nothing is to be changed: somebody else may have changed it.
 const LOOK_MS: u64 = 30_000;
@@ -87,6 +87,10 @@ impl Actor {
         }
         if !(self.least..=self.most).contains(&asked) {
             return Some(asked.clamp(self.least, self.most));
+        }
+        // What was wanted of those that were there before is no wish for those that are there now.
+        if wanted.why == Why::Settling {
+            return None;
         }
         let (there, wanted) = (wanted.seen.workers, wanted.workers.clamp(self.least, self.most));
         let is_settled = self

@@ -1,6 +1,6 @@
 //! A scaler and an actor over a Deployment in virtual time: pods take their time to start and to leave, and crash.
 
-use super::super::{Scaler, Seen};
+use super::super::{Scaler, Seen, Why};
 use super::*;
 use crate::rng::Rng;
 use proptest::prelude::*;
@@ -136,6 +136,15 @@ fn those_that_leave_are_no_reason_to_ask_for_more() {
     assert_eq!(actor.decide(1000, &wanted(4, 4), 2), None);
     assert_eq!(actor.decide(2000, &wanted(5, 4), 2), None, "not before the change shows");
     assert_eq!(actor.decide(3000, &wanted(3, 2), 2), Some(3));
+}
+
+#[test]
+fn while_a_change_settles_what_was_wanted_before_counts_for_nothing() {
+    let mut actor = Actor::new(&settings(1, 8));
+    let settling = |workers, there| Wanted { why: Why::Settling, ..wanted(workers, there) };
+    assert_eq!(actor.decide(0, &settling(2, 3), 3), None);
+    assert_eq!(actor.decide(1000, &settling(3, 2), 2), None);
+    assert_eq!(actor.decide(2000, &settling(3, 9), 9), Some(8), "bounds hold all the same");
 }
 
 #[test]
