@@ -37,6 +37,32 @@ impl Interrupt {
     }
 }
 
+/// SIGTERM, for commands that have something to finish before they end.
+#[derive(Debug)]
+pub(crate) struct Termination {
+    runtime: tokio::runtime::Runtime,
+    signal: tokio::signal::unix::Signal,
+}
+
+impl Termination {
+    /// Listens from now on. A process that is the first of a container would otherwise not notice it at all.
+    pub(crate) fn new() -> Result<Self> {
+        let fail = |error| Error::io("listen for signals", error);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
+        let signal = {
+            let _on_runtime = runtime.enter();
+            signal(SignalKind::terminate()).map_err(fail)?
+        };
+        Ok(Self { runtime, signal })
+    }
+
+    /// Waits for a [`SLICE`], or until it was asked for: true then, once for each signal.
+    pub(crate) fn asked(&mut self) -> bool {
+        let signal = &mut self.signal;
+        self.runtime.block_on(async { tokio::time::timeout(SLICE, signal.recv()).await.is_ok() })
+    }
+}
+
 /// Runs `work` on a thread and returns its exit code, or 130 soon after Ctrl-C.
 ///
 /// The thread is left behind when it does not end in time; the caller is about to end the process.

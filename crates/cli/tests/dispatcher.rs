@@ -66,6 +66,19 @@ fn fill(url: &str) {
 }
 
 #[test]
+fn a_dispatcher_that_is_asked_to_end_ends_well_and_one_outside_a_pod_sets_no_scale() {
+    let harness = Harness::new();
+    let mut started = Started::new(&harness, &["--state", "state"]);
+    let process = started.child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+    assert_eq!(started.child.wait().unwrap().code(), Some(0));
+    let mut command = harness.command(&["dispatcher", "--scale", "kubernetes://data/deployments/worker"]);
+    let said = command.env_remove("KUBERNETES_SERVICE_HOST").output().unwrap();
+    assert_eq!(said.status.code(), Some(2), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("in a pod"), "{said:?}");
+}
+
+#[test]
 fn p057_status_shows_what_a_killed_dispatcher_had_decided_before() {
     let harness = Harness::new();
     let started = Started::new(&harness, &["--state", "state", "--worker-timeout", "3600"]);

@@ -152,7 +152,7 @@ pub(crate) fn name_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 

@@ -3,7 +3,8 @@
 //! [`wire`] is what is said, [`Server`] answers for any `Keeper`, [`RemoteKeeper`] is a `Keeper` that asks one.
 //! [`host`] puts the two together for the processes of one user on one machine, with payloads in memory that all of
 //! them map; [`peer`] for the nodes of a job. Who fetches a payload that several want at once is decided by
-//! [`claims`]; figures are shown by [`MetricsServer`]; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
+//! [`claims`]; figures are shown by [`MetricsServer`];
+//! [`scale`] sets the number of workers where they run; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
 
 pub mod claims;
 mod client;
@@ -15,6 +16,7 @@ mod metrics;
 mod open;
 mod open_peers;
 pub mod peer;
+pub mod scale;
 mod server;
 pub mod service;
 mod threads;
@@ -23,7 +25,7 @@ pub mod wire;
 pub use client::{Connect, RemoteKeeper, RemoteOptions, TcpConnector};
 pub use credentials::{Credentials, PeerTls, Token};
 pub use handshake::Purpose;
-pub use metrics::{MetricsOptions, MetricsServer, Show};
+pub use metrics::{Check, MetricsOptions, MetricsServer, Pages, Show};
 pub use open::{Surroundings, cache_settings};
 pub use server::{Counts, Server, ServerOptions};
 pub use threads::Threads;

@@ -1,10 +1,15 @@
-//! Figures for those who ask over HTTP: `GET /metrics` in the text of Prometheus, and nothing else.
+//! Figures for those who ask over HTTP: `GET /metrics` in the text of Prometheus, and the few other [`Pages`].
 //!
 //! One thread answers one request after the other, each within a time and of a bounded size: a reader that is slow or
-//! says nonsense costs the others a moment and this process nothing. Beyond this machine it answers only those who
-//! show a token. What is shown comes from whoever starts it, made anew for each request.
+//! says nonsense costs the others a moment and this process nothing. Beyond this machine it shows figures only to those
+//! who show a token. What is shown comes from whoever starts it, made anew for each request.
+
+mod pages;
+
+pub use pages::{Check, Pages, Show};
 
 use forebay_core::{Error, Result};
+use pages::{Answer, Page};
 use ring::hmac;
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,8 +28,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(1);
 const HEAD_BYTES: usize = 8 << 10;
 /// Shortest token: what is shorter is guessed.
 const SHORTEST_TOKEN: usize = 16;
-/// The text's type.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Where figures are shown, and to whom.
 #[derive(Clone, Default)]
@@ -84,9 +87,6 @@ impl fmt::Debug for MetricsOptions {
     }
 }
 
-/// What is shown.
-pub type Show = Arc<dyn Fn() -> String + Send + Sync>;
-
 /// A place where figures are shown. Dropping it ends it.
 #[derive(Debug)]
 pub struct MetricsServer {
@@ -97,7 +97,7 @@ pub struct MetricsServer {
 
 impl MetricsServer {
     /// Begins to answer.
-    pub fn start(options: &MetricsOptions, show: Show) -> Result<Self> {
+    pub fn start(options: &MetricsOptions, pages: impl Into<Pages>) -> Result<Self> {
         let listen = &options.listen;
         let doing = || format!("show metrics at `{listen}`");
         let mut addresses =
@@ -126,7 +126,7 @@ impl MetricsServer {
         let stopping = Arc::<AtomicBool>::default();
         let answering = Answering {
             key: options.token.as_ref().map(|token| hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes())),
-            show,
+            pages: pages.into(),
             stopping: Arc::clone(&stopping),
         };
         let thread = std::thread::Builder::new()
@@ -166,7 +166,7 @@ impl Drop for MetricsServer {
 
 struct Answering {
     key: Option<hmac::Key>,
-    show: Show,
+    pages: Pages,
     stopping: Arc<AtomicBool>,
 }
 
@@ -193,17 +193,12 @@ impl Answering {
         let until = Instant::now() + REQUEST_TIME;
         stream.set_write_timeout(Some(REQUEST_TIME))?;
         let head = read_head(&mut stream, until)?;
-        let (status, kind, body) = match head.as_deref().map(|head| self.judge(head)) {
-            Some(Verdict::Show { with_body }) => {
-                let text = (self.show)();
-                return write_answer(&mut stream, "200 OK", TEXT, &text, with_body);
-            }
-            Some(Verdict::Refuse(status)) => (status, "text/plain", format!("{status}\n")),
-            None => {
-                ("431 Request Header Fields Too Large", "text/plain", "the head is too long\n".to_owned())
-            }
+        let ((status, kind, body), with_body) = match head.as_deref().map(|head| self.judge(head)) {
+            Some(Verdict::Show { page, with_body }) => (self.pages.show(page), with_body),
+            Some(Verdict::Refuse(status)) => (refusal(status, status), true),
+            None => (refusal("431 Request Header Fields Too Large", "the head is too long"), true),
         };
-        write_answer(&mut stream, status, kind, &body, true)
+        write_answer(&mut stream, status, kind, &body, with_body)
     }
 
     fn judge(&self, head: &str) -> Verdict {
@@ -217,34 +212,42 @@ impl Answering {
         if !version.starts_with("HTTP/1.") {
             return Verdict::Refuse("400 Bad Request");
         }
-        if let Some(key) = &self.key {
-            let shown = lines
-                .filter_map(|line| line.split_once(':'))
-                .filter(|(name, _)| name.eq_ignore_ascii_case("authorization"))
-                .find_map(|(_, value)| value.trim().strip_prefix("Bearer "));
-            // Compared by keyed hashes: how long that takes tells nothing about the token.
-            let expected = hmac::sign(key, TOKEN_PROOF);
-            let is_right = shown.is_some_and(|token| {
-                let theirs = hmac::Key::new(hmac::HMAC_SHA256, token.trim().as_bytes());
-                hmac::verify(&theirs, TOKEN_PROOF, expected.as_ref()).is_ok()
-            });
-            if !is_right {
-                return Verdict::Refuse("401 Unauthorized");
-            }
+        let page = self.pages.at(target.split('?').next().unwrap_or_default());
+        if page.is_none_or(Page::is_guarded) && !self.is_known(lines) {
+            return Verdict::Refuse("401 Unauthorized");
         }
-        match (method, target.split('?').next().unwrap_or_default()) {
-            ("GET", "/metrics") => Verdict::Show { with_body: true },
-            ("HEAD", "/metrics") => Verdict::Show { with_body: false },
-            (_, "/metrics") => Verdict::Refuse("405 Method Not Allowed"),
-            _ => Verdict::Refuse("404 Not Found"),
+        match (method, page) {
+            (_, None) => Verdict::Refuse("404 Not Found"),
+            ("GET", Some(page)) => Verdict::Show { page, with_body: true },
+            ("HEAD", Some(page)) => Verdict::Show { page, with_body: false },
+            _ => Verdict::Refuse("405 Method Not Allowed"),
         }
     }
+
+    /// Whether these headers show the token, where one is asked for.
+    fn is_known<'a>(&self, headers: impl Iterator<Item = &'a str>) -> bool {
+        let Some(key) = &self.key else { return true };
+        let shown = headers
+            .filter_map(|line| line.split_once(':'))
+            .filter(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+            .find_map(|(_, value)| value.trim().strip_prefix("Bearer "));
+        // Compared by keyed hashes: how long that takes tells nothing about the token.
+        let expected = hmac::sign(key, TOKEN_PROOF);
+        shown.is_some_and(|token| {
+            let theirs = hmac::Key::new(hmac::HMAC_SHA256, token.trim().as_bytes());
+            hmac::verify(&theirs, TOKEN_PROOF, expected.as_ref()).is_ok()
+        })
+    }
+}
+
+fn refusal(status: &'static str, why: &str) -> Answer {
+    (status, "text/plain", format!("{why}\n"))
 }
 
 const TOKEN_PROOF: &[u8] = b"forebay metrics";
 
 enum Verdict {
-    Show { with_body: bool },
+    Show { page: Page, with_body: bool },
     Refuse(&'static str),
 }
 

@@ -5,7 +5,7 @@ use clap::Args;
 use forebay_core::dispatcher::Settings;
 use forebay_core::scale::ScaleSettings;
 use forebay_core::{Error, Result};
-use forebay_net::{Credentials, MetricsOptions, MetricsServer, PeerTls, Show, Token};
+use forebay_net::{Credentials, MetricsOptions, MetricsServer, Pages, PeerTls, Token};
 use std::path::PathBuf;
 
 /// Who may take part, in a service of several processes.
@@ -63,11 +63,11 @@ pub(crate) struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// Begins to show `show`, where that was asked for, and gives the address.
-    pub(crate) fn start(&self, show: Show) -> Result<Option<(MetricsServer, String)>> {
+    /// Begins to show these, where that was asked for, and gives the address.
+    pub(crate) fn start(&self, pages: impl Into<Pages>) -> Result<Option<(MetricsServer, String)>> {
         let Some(listen) = &self.metrics else { return Ok(None) };
         let options = MetricsOptions::new(listen, self.metrics_token_file.as_deref())?;
-        let server = MetricsServer::start(&options, show)?;
+        let server = MetricsServer::start(&options, pages)?;
         let url = format!("http://{}/metrics", server.address());
         Ok(Some((server, url)))
     }
@@ -99,6 +99,10 @@ pub(crate) struct DispatcherArgs {
     /// Share of their time that jobs may wait for batches before `forebay scale` asks for more workers.
     #[arg(long, default_value_t = 0.05, value_name = "SHARE", help_heading = "Number of workers")]
     pub(crate) waiting_share: f64,
+    /// Set the number of workers too: of a Deployment, `kubernetes://NAMESPACE/deployments/NAME`. For a dispatcher in a
+    /// pod, whose service account may get and patch that scale.
+    #[arg(long = "scale", value_name = "URL", help_heading = "Number of workers")]
+    pub(crate) scale_url: Option<String>,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
     #[command(flatten)]

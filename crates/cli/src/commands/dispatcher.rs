@@ -2,25 +2,40 @@
 
 use super::{Context, Done};
 use crate::args::DispatcherArgs;
-use crate::interrupt::SLICE;
-use forebay_core::{Error, Result};
-use forebay_net::Threads;
+use crate::interrupt::Termination;
+use forebay_core::Result;
 use forebay_net::dispatcher::{DispatcherOptions, serve};
+use forebay_net::scale::{Cluster, Kubernetes, start};
+use forebay_net::{Pages, Threads};
+use futures::FutureExt;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use std::sync::Arc;
 
 pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
+    let mut terminate = Termination::new()?;
+    let scale = args.scale()?;
+    let replicas = args.scale_url.as_deref().map(|url| {
+        let cluster = Cluster::of_this_pod(|name| std::env::var(name).ok())?;
+        Kubernetes::new(url, cluster).map(Arc::new)
+    });
+    let replicas = replicas.transpose()?;
     let mut options = DispatcherOptions {
         listen: args.listen.clone(),
         credentials: args.credentials.resolve()?,
         settings: args.settings()?,
-        scale: args.scale()?,
+        scale,
         ..DispatcherOptions::default()
     };
     args.state.apply(&mut options)?;
     let threads = Threads::shared()?;
     let mut running = threads.block_on(serve(options, threads.clone()))?;
-    let metrics = args.metrics.start(running.metrics())?;
+    let acting = replicas.map(|replicas| start(replicas, running.wanted(), scale, &threads));
+    let mut pages = running.pages();
+    if let Some(acting) = &acting {
+        let (ours, theirs) = (pages.metrics, acting.metrics());
+        pages = Pages { metrics: Arc::new(move || ours() + &theirs()), ..pages };
+    }
+    let metrics = args.metrics.start(pages)?;
     let shown = metrics.as_ref().map(|(_, url)| url);
     // Whoever started us reads the address from the first line.
     let url = format!("forebay://{}", running.address());
@@ -32,22 +47,18 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
     if args.state.place.is_none() {
         context.report.note("without `--state` nothing that is decided here survives this process");
     }
-    let fail = |error| Error::io("listen for signals", error);
-    let mut terminate = threads.block_on(async { signal(SignalKind::terminate()) }).map_err(fail)?;
     let ended = loop {
         if context.interrupt.check().is_err() {
             break Ok(130);
         }
-        let waiting = async {
-            tokio::select! {
-                error = running.failed() => Err(error),
-                _ = terminate.recv() => Ok(0),
-            }
-        };
-        if let Ok(ended) = threads.block_on(async { tokio::time::timeout(SLICE, waiting).await }) {
-            break ended;
+        if terminate.asked() {
+            break Ok(0);
+        }
+        if let Some(error) = running.failed().now_or_never() {
+            break Err(error);
         }
     };
+    drop(acting);
     drop(metrics);
     threads.block_on(running.stop());
     // The object was printed when it began.

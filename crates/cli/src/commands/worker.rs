@@ -2,8 +2,8 @@
 
 use super::{Context, Done};
 use crate::args::{SameHost, WorkerArgs};
-use crate::interrupt::SLICE;
-use forebay_core::{Error, Result};
+use crate::interrupt::Termination;
+use forebay_core::Result;
 use forebay_engine::available_threads;
 use forebay_net::Threads;
 use forebay_net::dispatcher::{Control, ControlOptions};
@@ -12,7 +12,6 @@ use forebay_net::service::worker::{DispatcherReports, Running, serve};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How often the dispatcher hears of it.
 const BEAT: Duration = Duration::from_secs(1);
@@ -20,6 +19,7 @@ const BEAT: Duration = Duration::from_secs(1);
 const CROSSING: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
+    let mut terminate = Termination::new()?;
     let credentials = args.credentials()?;
     let near = args.same_host == SameHost::Memory;
     let mut plan = args.how.resolve(Address::Tcp(args.listen.clone()), near)?;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
     plan.options.reports = Some((Arc::new(reports), BEAT));
     let mut running = serve(plan.options, Arc::new(plan.makers))?;
     let address = running.address().to_string();
-    let metrics = args.metrics.start(running.metrics())?;
+    let metrics = args.metrics.start(running.pages())?;
     let shown = metrics.as_ref().map(|(_, url)| url);
     // Whoever started us reads where it is from the first line.
     context.report.line(format_args!("{address} worker {id}"));
@@ -41,27 +41,20 @@ pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
     if let Some((_, url)) = &metrics {
         context.report.note(format_args!("figures at {url}"));
     }
-    let code = watch(&running, context)?;
+    let code = watch(&running, &mut terminate, context)?;
     drop(metrics);
     running.stop();
     Ok(Done { object: None, code })
 }
 
 /// Runs until it is interrupted, or has drained. A second SIGTERM does not wait for that.
-fn watch(running: &Running, context: &Context) -> Result<i32> {
-    let fail = |error| Error::io("listen for signals", error);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
-    let mut terminate = {
-        let _on_runtime = runtime.enter();
-        signal(SignalKind::terminate()).map_err(fail)?
-    };
+fn watch(running: &Running, terminate: &mut Termination, context: &Context) -> Result<i32> {
     let mut draining_since: Option<Instant> = None;
     loop {
         if context.interrupt.check().is_err() {
             return Ok(130);
         }
-        let asked = runtime.block_on(async { tokio::time::timeout(SLICE, terminate.recv()).await.is_ok() });
-        if asked {
+        if terminate.asked() {
             if draining_since.is_some() {
                 return Ok(143);
             }

@@ -36,7 +36,7 @@ pub use words::{
 };
 
 use crate::Result;
-use crate::scale::ScaleSettings;
+use crate::scale::{ScaleSettings, Wanted};
 use caches::Caches;
 use pulse::{Pulses, Silent};
 use scaling::Scaling;
@@ -68,6 +68,11 @@ impl Dispatcher {
     /// What is known.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// How many workers there should be, as of the last tick.
+    pub fn wanted(&self) -> Wanted {
+        self.scaling.wanted()
     }
 
     /// Obeys a command at `now`, milliseconds of a clock that never goes back. The events have been applied; the

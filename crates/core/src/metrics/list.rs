@@ -121,7 +121,10 @@ pub const METRICS: &[Metric] = &[
         &["state"],
         "Workers by state: live, draining, suspected",
     ),
+    metric("forebay_net_dispatcher_wanted_workers", Gauge, NONE, "Workers that there should be"),
     metric("forebay_net_dispatcher_jobs", Gauge, NONE, "Jobs that are known"),
     metric("forebay_net_dispatcher_feeds", Gauge, NONE, "Feeds that are known"),
     metric("forebay_net_dispatcher_consumers", Gauge, NONE, "Consumers of all jobs"),
+    metric("forebay_net_scale_sets_total", Counter, NONE, "Times that the number of workers was set"),
+    metric("forebay_net_scale_failures_total", Counter, NONE, "Times that it could not be read or set"),
 ];

@@ -1,5 +1,6 @@
 //! How many workers a service should have. A pure machine: what is measured comes in with the time, a number and the
-//! reason for it come out. Who starts and stops workers is no concern of it.
+//! reason for it come out. Who starts and stops workers is no concern of it; for those who do, [`Actor`] says when a wish
+//! is a reason to change what was asked for.
 //!
 //! Consumers say how much they took and how long they waited, which gives two rates: what they get (*supply*) and what
 //! they would take if they never waited (*demand*). While they wait, workers are busy, so supply over workers is what
@@ -11,10 +12,12 @@
 //! More workers do not help when the store or a link is the bottleneck: when a raise brought little of what it should
 //! have, it is taken back, and the number is not raised again until something has changed or a long time has passed.
 
+mod acting;
 #[cfg(test)]
 mod tests;
 mod words;
 
+pub use acting::Actor;
 pub use words::{ScaleSettings, Seen, Wanted, Why};
 
 /// How much a new measurement counts.

@@ -8,6 +8,7 @@
 use super::commit::{Commit, Promise};
 use crate::server::lock;
 use forebay_core::dispatcher::{Command, Dispatcher, Reply, View};
+use forebay_core::scale::Wanted;
 use forebay_core::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -154,6 +155,16 @@ impl Machine {
     pub(super) fn view(&self) -> Option<View> {
         match &mut *lock(&self.standing) {
             Standing::Leading(leading) => leading.now(self.clock()).map(|now| leading.machine.view(now)),
+            _ => None,
+        }
+    }
+
+    /// How many workers there should be; none when it does not lead.
+    pub(super) fn wanted(&self) -> Option<Wanted> {
+        match &*lock(&self.standing) {
+            Standing::Leading(leading) if leading.gate.is_open(self.clock()) => {
+                Some(leading.machine.wanted())
+            }
             _ => None,
         }
     }

@@ -18,6 +18,7 @@ pub(super) fn text(view: &View) -> String {
     for (state, count) in [("live", live), ("draining", draining), ("suspected", suspected)] {
         out.number("forebay_net_dispatcher_workers", &[("state", state)], count as f64);
     }
+    out.number("forebay_net_dispatcher_wanted_workers", &[], view.scale.workers as f64);
     let consumers: usize = view.jobs.iter().map(|job| job.consumers.len()).sum();
     for (name, count) in [
         ("forebay_net_dispatcher_jobs", view.jobs.len()),

@@ -13,7 +13,8 @@ use super::seat::Seat;
 use super::socket::{Doors, Met, incoming};
 use crate::credentials::name_provider;
 use crate::credentials::{Credentials, Token};
-use crate::metrics::Show;
+use crate::metrics::{Pages, Show};
+use crate::scale::{Wish, object};
 use crate::threads::Threads;
 use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State};
 use forebay_core::election::Times;
@@ -204,6 +205,25 @@ impl Running {
         Arc::new(move || {
             machine.upgrade().and_then(|machine| machine.view()).map(|view| text(&view)).unwrap_or_default()
         })
+    }
+
+    /// How many workers it wants, for as long as it runs.
+    pub fn wanted(&self) -> Wish {
+        let machine = Arc::downgrade(&self.machine);
+        Arc::new(move || machine.upgrade().and_then(|machine| machine.wanted()))
+    }
+
+    /// All that it shows over HTTP, for as long as it runs.
+    pub fn pages(&self) -> Pages {
+        let (wanted, asked) = (self.wanted(), self.wanted());
+        Pages {
+            metrics: self.metrics(),
+            // One whose journal cannot be written ends by itself; one that stands by is to be asked nothing.
+            ready: Some(Arc::new(move || asked().map(drop).ok_or("not leading"))),
+            scale: Some(Arc::new(move || {
+                wanted().map_or_else(|| "{}".to_owned(), |wanted| object(&wanted).to_string())
+            })),
+        }
     }
 
     /// Waits until it cannot go on: its journal cannot be written, or it does not listen any more.

@@ -74,7 +74,8 @@ fn with_a_token_only_those_who_show_it_are_answered() {
 fn beyond_this_machine_a_token_is_asked_for_and_short_ones_are_refused() {
     let start = |listen: &str, token: Option<&str>| {
         let options = MetricsOptions { listen: listen.into(), token: token.map(str::to_owned) };
-        MetricsServer::start(&options, Arc::new(String::new)).map(drop).map_err(|error| error.report())
+        let show: Show = Arc::new(String::new);
+        MetricsServer::start(&options, show).map(drop).map_err(|error| error.report())
     };
     assert!(start("0.0.0.0:0", None).unwrap_err().contains("token"));
     assert!(start("127.0.0.1:0", Some("short")).unwrap_err().contains("16"));

@@ -75,6 +75,11 @@ impl HttpClient {
         Self::with_tls(options, None)
     }
 
+    /// A client that trusts as this configuration says, whatever the options say of TLS.
+    pub fn with_config(options: &HttpOptions, tls: Arc<rustls::ClientConfig>) -> Result<Self> {
+        Self::with_tls(options, Some(tls))
+    }
+
     pub(crate) fn with_tls(options: &HttpOptions, tls: Option<Arc<rustls::ClientConfig>>) -> Result<Self> {
         let lock = OnceLock::new();
         if let Some(config) = tls {
@@ -182,7 +187,10 @@ impl HttpClient {
                     return Ok(Received { status, headers, body: into, cut });
                 }
                 // The server had closed it while it lay idle. On a fresh one the same would be a real failure.
-                Err(unanswered) if unanswered.early && reused && request.method != Method::Post => {}
+                Err(unanswered)
+                    if unanswered.early
+                        && reused
+                        && !matches!(request.method, Method::Post | Method::Patch) => {}
                 Err(unanswered) => return Err(unanswered.error),
             }
         }

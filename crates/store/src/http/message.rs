@@ -15,6 +15,8 @@ pub enum Method {
     Put,
     /// Asks for something to be done; is never sent twice.
     Post,
+    /// Changes a part of something.
+    Patch,
     /// Takes an object away.
     Delete,
 }
@@ -27,6 +29,7 @@ impl Method {
             Self::Head => "HEAD",
             Self::Put => "PUT",
             Self::Post => "POST",
+            Self::Patch => "PATCH",
             Self::Delete => "DELETE",
         }
     }
@@ -37,7 +40,7 @@ impl Method {
 
     /// Whether a length is sent even if it is 0.
     pub(crate) fn has_body(self) -> bool {
-        matches!(self, Self::Put | Self::Post)
+        matches!(self, Self::Put | Self::Post | Self::Patch)
     }
 }
 

@@ -71,15 +71,11 @@ pub(super) fn scale(args: &AskArgs, context: &Context) -> Result<Done> {
     let Shown::Service(view) = Asked::new(args)?.look()? else {
         return Err(Error::invalid_config(format!("scale `{}`: it is no dispatcher", args.url)));
     };
-    let Wanted { workers, why, seen, worker_rate } = view.scale;
+    let Wanted { workers, why, seen, .. } = view.scale;
     // Alone on the line, so that a script can take it as it is.
     context.report.line(workers);
     context.report.note(format_args!("{}: {}", counted(seen.workers, "worker"), service::reason(why)));
-    Ok(Done::with(json!({
-        "workers": workers, "workers_now": seen.workers, "why": why, "demand_samples_per_second": seen.demand,
-        "samples_per_second": seen.supply, "waiting_share": seen.waiting,
-        "worker_samples_per_second": worker_rate,
-    })))
+    Ok(Done::with(forebay_net::scale::object(&view.scale)))
 }
 
 /// Whom a command asks.

@@ -1,7 +1,7 @@
 //! A worker's figures by the names of `forebay_core::metrics`.
 
 use super::{Running, Worker};
-use crate::metrics::Show;
+use crate::metrics::{Pages, Show};
 use forebay_core::metrics::Exposition;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,26 @@ impl Running {
     pub fn metrics(&self) -> Show {
         let worker = Arc::downgrade(&self.worker);
         Arc::new(move || worker.upgrade().map(|worker| text(&worker)).unwrap_or_default())
+    }
+
+    /// All that it shows over HTTP, for as long as it runs.
+    pub fn pages(&self) -> Pages {
+        let worker = Arc::downgrade(&self.worker);
+        let ready = move || worker.upgrade().map_or(Err("stopped"), |worker| ready(&worker));
+        Pages { ready: Some(Arc::new(ready)), ..self.metrics().into() }
+    }
+}
+
+/// Whether jobs are sent here: its dispatcher knows of it, and it takes requests.
+fn ready(worker: &Worker) -> Result<(), &'static str> {
+    if worker.is_stopping() {
+        Err("stopped")
+    } else if worker.is_draining() {
+        Err("draining")
+    } else if worker.options.reports.is_some() && !worker.heard.load(Ordering::Acquire) {
+        Err("the dispatcher does not answer")
+    } else {
+        Ok(())
     }
 }
 

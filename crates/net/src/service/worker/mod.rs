@@ -110,6 +110,8 @@ struct Worker {
     bytes_sent: AtomicU64,
     draining: AtomicBool,
     stopping: AtomicBool,
+    /// Whether the dispatcher, if there is one, has heard of it and answered the last time.
+    heard: AtomicBool,
     /// Wakes up threads that wait for the next round.
     round: (Mutex<()>, Condvar),
     /// Since when nobody is connected.
@@ -165,6 +167,7 @@ pub fn serve(options: WorkerOptions, makers: Arc<dyn Makers>) -> Result<Running>
         bytes_sent: AtomicU64::new(0),
         draining: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
+        heard: AtomicBool::new(false),
         round: Default::default(),
         alone: Mutex::new(Some(Instant::now())),
     });

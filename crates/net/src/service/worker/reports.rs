@@ -10,6 +10,7 @@ use forebay_core::feed::FeedId;
 use forebay_core::{ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A dispatcher, as its workers see it. Calls may block for some seconds, not for ever.
@@ -56,6 +57,7 @@ pub(super) fn report(worker: &Arc<Worker>, reports: &dyn Reports, address: &Addr
         } else {
             reports.register(address).inspect(|()| registered = true)
         };
+        worker.heard.store(told.is_ok(), Ordering::Release);
         match told {
             Ok(()) => away = false,
             Err(error) => {
