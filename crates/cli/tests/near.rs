@@ -102,7 +102,7 @@ fn p075_decode_and_crop_beside_the_store_send_pixels_instead_of_photographs() {
 }
 
 #[test]
-fn p075_a_job_waits_for_workers_with_its_tag_and_says_so() {
+fn p075_a_job_is_served_by_workers_with_its_tag_alone() {
     let harness = Harness::new();
     let (_server, _) = made(&harness, 64, 48);
     let dispatcher = Started::new(&harness, &["dispatcher", "--listen", "127.0.0.1:0"]);
