@@ -33,7 +33,7 @@ SECTIONS: dict[str, list[Any]] = {
         fb.Recipe,
         fb.Normalization,
     ],
-    "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Stats, fb.BadSample, fb.show],
+    "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Stats, fb.BadSample, fb.show, fb.materialize],
     "Stalls": [fb.analyze, fb.Analysis],
 }
 

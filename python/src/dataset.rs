@@ -21,7 +21,7 @@ pub(crate) struct Dataset(Owned<source::Dataset>);
 /// Opens a dataset. `progress` is called with objects done, objects in all, samples and bytes found.
 #[pyfunction]
 #[pyo3(signature = (spec, *, labels = None, kind = None, manifest_dir = None, rebuild = false, extensions = None,
-    storage_options = None, local = None, progress = None))]
+    storage_options = None, local = None, follow = false, progress = None))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -33,6 +33,7 @@ pub(crate) fn open(
     extensions: Option<Vec<String>>,
     storage_options: Option<BTreeMap<String, String>>,
     local: Option<PathBuf>,
+    follow: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Dataset> {
     let kind = kind.map(|name| {
@@ -47,6 +48,7 @@ pub(crate) fn open(
         kind: kind.transpose()?,
         manifest_dir,
         local,
+        follow,
         rebuild,
         ..OpenOptions::default()
     };

@@ -2,7 +2,7 @@
 //!
 //! A binding here converts, lets go of the interpreter, calls the engine, converts back. Decisions live in the
 //! crates below; words, defaults and checks of arguments live in the Python package above. One file per thing exposed:
-//! [`dataset`], [`loader`] with its [`settings`], [`analyze`], [`recipe`], [`buffer`] (memory that arrays look at), [`payloads`],
+//! [`dataset`], [`loader`] with its [`settings`], [`analyze`], [`materialize`], [`recipe`], [`buffer`] (memory that arrays look at), [`payloads`],
 //! [`error`]; [`runtime`] is the only place that waits.
 #![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
@@ -13,6 +13,7 @@ mod cli;
 mod dataset;
 mod error;
 mod loader;
+mod materialize;
 mod payloads;
 mod recipe;
 mod runtime;
@@ -38,6 +39,8 @@ mod _native {
     use crate::dataset::{Dataset, mix, open, synthetic};
     #[pymodule_export]
     use crate::loader::{Loader, available_threads, merge_cursors, parse_bytes, start_of};
+    #[pymodule_export]
+    use crate::materialize::materialize;
     #[pymodule_export]
     use crate::payloads::Payloads;
     #[pymodule_export]

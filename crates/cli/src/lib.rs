@@ -8,7 +8,6 @@ mod args;
 mod commands;
 mod digest;
 mod interrupt;
-mod npy;
 mod pipeline;
 mod progress;
 mod report;

@@ -5,7 +5,8 @@
 //! which part of the plan one rank reads and how it resumes ([`portion`], [`cursor`], [`arrival`]), which reads bring
 //! it ([`request`]), how much of it may be in flight on a link ([`window`]), what of it is kept near ([`cache`]), what is done to a sample
 //! ([`recipe`]), what several jobs share of it ([`feed`]), which prepared batches wait for whom ([`staging`]), who prepares
-//! it for whom ([`dispatcher`]), which of several dispatchers leads ([`election`]), how it is pulled from there ([`pull`]) and the seeded chance used on the way ([`rng`],
+//! it for whom ([`dispatcher`]), which of several dispatchers leads ([`election`]), how it is pulled from there ([`pull`]), who saves which part of it
+//! ([`materialize`]) and the seeded chance used on the way ([`rng`],
 //! [`permutation`]). What a run will be short of, and what to buy, is computed in [`stall`] and [`capacity`];
 //! what is shown of all this while it runs, by which names, is in [`metrics`].
 //!
@@ -22,6 +23,7 @@ pub mod error;
 pub mod feed;
 pub mod ids;
 pub mod manifest;
+pub mod materialize;
 pub mod metrics;
 pub mod permutation;
 pub mod plan;

@@ -92,6 +92,22 @@ pub struct FetchSpec {
     pub hedge: bool,
 }
 
+impl OrderSpec {
+    /// The order that these settings ask for.
+    pub(crate) fn of(config: &LoaderConfig) -> Self {
+        Self {
+            seed: config.seed,
+            shuffle: config.shuffle,
+            mix: config.mix.clone(),
+            epoch_samples: config.epoch_samples,
+            sharding: config.sharding.clone(),
+            size_classes: config.size_classes.clone(),
+            step: (config.sharding.is_some() || config.size_classes.is_some())
+                .then_some((config.consumer.batch_size, config.consumer.world_size)),
+        }
+    }
+}
+
 impl FeedSpec {
     /// The feed that a loader with these parts reads. Datasets that were not opened from a spec have none.
     pub fn new(dataset: &Dataset, recipe: &Recipe, config: &LoaderConfig) -> Result<Self> {
@@ -117,16 +133,7 @@ impl FeedSpec {
             data: data.clone(),
             dataset: dataset.manifest().version().to_owned(),
             recipe,
-            order: OrderSpec {
-                seed: config.seed,
-                shuffle: config.shuffle,
-                mix: config.mix.clone(),
-                epoch_samples: config.epoch_samples,
-                sharding: config.sharding.clone(),
-                size_classes: config.size_classes.clone(),
-                step: (config.sharding.is_some() || config.size_classes.is_some())
-                    .then_some((config.consumer.batch_size, config.consumer.world_size)),
-            },
+            order: OrderSpec::of(config),
             on_error: config.on_error,
             batch_size: config.consumer.batch_size,
             fetch: FetchSpec {

@@ -17,6 +17,7 @@ mod inputs;
 mod loader;
 mod make;
 mod maker;
+pub mod materialize;
 pub mod memory;
 mod meter;
 mod metrics;

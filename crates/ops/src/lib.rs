@@ -14,6 +14,7 @@ pub mod geometry;
 pub mod image;
 mod image_path;
 mod kernels;
+pub mod npy;
 mod program;
 mod value;
 

@@ -233,14 +233,15 @@ impl Column {
             Path::Label(dtype) => return write_label(label::decode(payload)?, *dtype, slot),
             Path::Npy(_, Some(spec)) => return npy::decode_into(payload, spec, row(slot)?),
             Path::Npy(dtype, None) => {
-                let tensor = npy::decode(payload)?;
+                let mut tensor = npy::decode(payload)?;
                 let found = tensor.spec.dtype;
-                if let Some(dtype) = dtype.filter(|dtype| *dtype != found) {
+                if let Some(dtype) = dtype.filter(|dtype| !npy::holds(found, *dtype)) {
                     let (found, asked) = (found.name(), dtype.name());
                     return Err(Error::corrupt(format!(
                         "decode npy: it holds {found}, the recipe asks for {asked}"
                     )));
                 }
+                tensor.spec.dtype = dtype.unwrap_or(found);
                 Value::Tensor(tensor)
             }
             Path::Json => Value::Json(json::decode(payload)?.to_owned()),

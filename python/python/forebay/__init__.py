@@ -18,6 +18,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from forebay._materialize import materialize
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
 from forebay.analysis import Analysis, analyze
@@ -72,6 +73,7 @@ __all__ = [
     "image",
     "json",
     "label",
+    "materialize",
     "mix",
     "npy",
     "open",

@@ -15,6 +15,7 @@ __all__ = [
     "__version__",
     "analyze",
     "available_threads",
+    "materialize",
     "merge_cursors",
     "mix",
     "open",
@@ -112,6 +113,7 @@ def open(
     rebuild: bool = False,
     storage_options: dict[str, str] | None = None,
     local: Path | None = None,
+    follow: bool = False,
     extensions: list[str] | None = None,
     progress: Callable[[int, int, int, int], object] | None = None,
 ) -> Dataset: ...
@@ -133,6 +135,19 @@ def analyze(
     seconds: float,
     steps: list[tuple[float, float]],
     what_if: str | None,
+) -> str: ...
+def materialize(
+    dataset: Dataset,
+    recipe: str,
+    settings: Mapping[str, Any],
+    out: str,
+    *,
+    epoch: int,
+    chunk_samples: int | None,
+    storage_options: dict[str, str],
+    claim_timeout: float,
+    dry_run: bool,
+    progress: Callable[[int, int], object] | None,
 ) -> str: ...
 def available_threads() -> int: ...
 def parse_bytes(text: str) -> int: ...

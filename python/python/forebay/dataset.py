@@ -131,6 +131,7 @@ def open(
     manifest_dir: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     local: str | os.PathLike[str] | None = None,
+    follow: bool | None = None,
     extensions: Sequence[str] | None = None,
     rebuild: bool | None = None,
     progress: Progress | None = None,
@@ -151,6 +152,8 @@ def open(
         machine take none.
     local: a folder that `forebay stage` filled with objects of this dataset, or with some of them. What is whole there,
         in the version that the store has now, is read there, the rest from the store. Nothing else changes.
+    follow: open what `materialize` has written so far: the shards from the first on without a gap, as a dataset of its
+        own with a version of its own. Without it one that is not whole is refused.
     extensions: extensions of the files of a folder that are samples, without the dot.
     rebuild: build the manifest anew even if a kept one still fits.
     progress: called now and then while a manifest is built, with objects done, objects in all, samples and bytes.
@@ -163,6 +166,7 @@ def open(
     storage_options = _given("storage_options", storage_options, _read_object)
     extensions = _given("extensions", extensions, lambda text: [part.strip() for part in text.split(",")])
     rebuild = bool(_given("rebuild", rebuild, _read_switch))
+    follow = bool(_given("follow", follow, _read_switch))
     parts = [spec] if isinstance(spec, str | os.PathLike) else list(spec)
     options: dict[str, Any] = {
         "spec": [os.fspath(part) for part in parts],
@@ -173,7 +177,10 @@ def open(
         "storage_options": _texts(storage_options or {}),
         "local": None if local is None else Path(local),
     }
-    opened = _native.open(**options, rebuild=rebuild, progress=progress)
+    opened = _native.open(**options, follow=follow, rebuild=rebuild, progress=progress)
+    if follow:
+        # Whoever opens it again, such as an unpickled copy, means what is there now.
+        options["spec"] = [opened.url()]
     return Dataset(("open", options), opened=opened)
 
 

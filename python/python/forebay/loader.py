@@ -79,7 +79,7 @@ class Loader:
     via: where batches are made. `None` is this process. `"auto"` is one process of this host that all its jobs and
         ranks share (`"unix:///path"` names its socket); `"forebay://host:port"` is a service with workers on other
         machines. A dict says more: `{"url": ..., "job": ..., "late": "remake"|"wait"|"spill"|"skip", "visitation":
-        "exactly_once"|"at_least_once"|"at_most_once", "target": "any"|"auto"|"local", "compression":
+        "exactly_once"|"at_least_once"|"at_most_once", "target": "any"|"auto"|"local", "tag": ..., "compression":
         "none"|"lz4"|"zstd"|"auto", "token_file": ..., "tls_ca": ..., "tls_cert": ..., "tls_key": ...}`. Batches, order
         and state are the same whatever it is.
     metrics: shows figures to Prometheus at `http://HOST:PORT/metrics` from the first `iter` to `close`: an address

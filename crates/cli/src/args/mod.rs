@@ -7,6 +7,7 @@ mod cache;
 mod capacity;
 mod data;
 mod etcd;
+mod materialize;
 mod raw;
 mod resolved;
 mod service;
@@ -20,6 +21,7 @@ pub(crate) use cache::{
 };
 pub(crate) use capacity::{CapacityArgs, CapacityJob};
 pub(crate) use data::{Data, extensions};
+pub(crate) use materialize::{MaterializeArgs, MaterializeJob};
 pub(crate) use raw::{
     BenchArgs, CacheHostArgs, ConfigArgs, ConfigCommand, ConfigShowArgs, DemoArgs, IndexArgs, InfoArgs,
     PackArgs, ReferenceArgs, ShowArgs, VerifyArgs,
@@ -30,7 +32,7 @@ pub(crate) use stage::{StageArgs, StageJob};
 #[cfg(feature = "cassandra")]
 pub(crate) use table::IngestPlan;
 pub(crate) use table::{IngestArgs, SplitArgs, SplitPlan};
-pub(crate) use worker::{SameHost, ShareArgs, WorkerArgs};
+pub(crate) use worker::{SameHost, ShareArgs, WorkerArgs, program};
 
 use crate::report::ColorChoice;
 use clap::{Parser, Subcommand};
@@ -106,6 +108,17 @@ pub(crate) enum Command {
   forebay stage 's3://bucket/train-{000000..000146}.tar' /scratch/train --limit-rate 50MiB
   forebay stage https://host/data/ /scratch/data --list keys.txt --verify")]
     Stage(StageArgs),
+
+    /// Save the prepared samples of one epoch as tar shards that open like any other dataset.
+    ///
+    /// A shard holds a fixed run of positions and appears under its name whole or not at all, so a run that was killed goes
+    /// on with what is missing, and several runs, on any machines, share what is left. `recipe.json` beside the shards
+    /// reads the samples back byte for byte. Random ops are drawn once: their results are the same in every later epoch.
+    #[command(after_help = "Examples:
+  forebay materialize train.toml /nvme/prepared
+  forebay materialize train.toml s3://bucket/prepared --via forebay://data-0:7077
+  forebay materialize train.toml /nvme/prepared --dry-run --json")]
+    Materialize(MaterializeArgs),
 
     /// Write a dataset into a table of Cassandra or ScyllaDB, a row for each sample.
     ///

@@ -42,6 +42,9 @@ pub(crate) struct WorkerArgs {
     /// Where jobs find it, when that is not where it listens.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
+    /// What jobs may choose it by, such as `site=eu`; may be given several times.
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
     /// How jobs of this user on this machine get batches.
     #[arg(long, value_enum, default_value = "memory", value_name = "HOW")]
     pub(crate) same_host: SameHost,
@@ -197,11 +200,16 @@ impl WorkerArgs {
 
 /// The command that holds a cache which all processes of a host share.
 fn cache_host() -> Result<Vec<OsString>> {
+    Ok([program()?, vec!["cache-host".into()]].concat())
+}
+
+/// Program and first arguments of `forebay` itself.
+pub(crate) fn program() -> Result<Vec<OsString>> {
     let program = std::env::current_exe().map_err(|error| Error::io("find this program", error))?;
     // Inside the wheel this program is Python.
     let python = program.file_stem().is_some_and(|name| name.to_string_lossy().starts_with("python"));
     let module = ["-m", "forebay"].iter().filter(|_| python);
-    Ok([program.into()].into_iter().chain(module.chain(&["cache-host"]).map(OsString::from)).collect())
+    Ok([program.into()].into_iter().chain(module.map(OsString::from)).collect())
 }
 
 /// A size, or a table as JSON.

@@ -18,6 +18,7 @@ mod info;
 #[cfg(feature = "cassandra")]
 mod ingest;
 mod kept;
+mod materialize;
 mod pack;
 mod reference;
 mod share;
@@ -67,6 +68,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Index(args) => index::run(&args, context),
         Command::Pack(args) => pack(args.resolve()?, context),
         Command::Stage(args) => stage::run(&args.resolve()?, context),
+        Command::Materialize(args) => materialize::run(&args.resolve()?, context),
         #[cfg(feature = "cassandra")]
         Command::Ingest(args) => ingest::run(&args.resolve()?, context),
         #[cfg(not(feature = "cassandra"))]

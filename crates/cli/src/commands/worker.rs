@@ -27,7 +27,8 @@ pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
     let options = ControlOptions { address: args.dispatcher.clone(), credentials: credentials.clone() };
     let control = Control::new(&options, Threads::shared()?)?;
     let slots = plan.makers.threads.unwrap_or_else(available_threads);
-    let reports = DispatcherReports::new(control, args.advertise.clone(), slots)?;
+    let reports =
+        DispatcherReports::new(control, args.advertise.clone(), slots)?.with_tags(args.tags.clone());
     let id = reports.worker();
     plan.options.credentials = credentials;
     plan.options.reports = Some((Arc::new(reports), BEAT));

@@ -180,6 +180,11 @@ impl LoaderSettings {
         self.cache.as_ref()
     }
 
+    /// Who makes the batches, when not this process alone.
+    pub(crate) fn via(&self) -> Option<&ViaConfig> {
+        self.via.as_ref()
+    }
+
     /// Every setting with its value, in the order of the documentation.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let config = &self.config;

@@ -82,6 +82,21 @@ pub enum Command {
         /// Workers that the consumer does not want to be sent to.
         avoid: Vec<WorkerId>,
     },
+    /// As `Locate`, and as `ReportLost` when one is named, among the workers with a tag alone. A span that is leased to
+    /// another worker stays leased, and a worker with the tag is named beside it. Answered like `Locate`; by
+    /// `NoWorkers` when no worker has the tag.
+    LocateTagged {
+        /// The consumer that asks.
+        who: Who,
+        /// At most [`super::MAX_SPANS`].
+        spans: Vec<Span>,
+        /// Workers that the consumer does not want to be sent to.
+        avoid: Vec<WorkerId>,
+        /// The worker that does not answer.
+        lost: Option<WorkerId>,
+        /// What all workers that are named have.
+        tag: String,
+    },
     /// A worker does not answer this consumer: these spans are leased anew, and it gets no others until its next
     /// heartbeat. Answered like `Locate`.
     ReportLost {

@@ -2,7 +2,8 @@
 //! events out, time as a number.
 //!
 //! [`State`] is what must not be forgotten and changes by [`Event`]s alone; `pulse` is what may be: who was heard of
-//! when. `workers`, `jobs` and `spans` decide, `placing` chooses a worker, `scaling` says how many there should be;
+//! when. `workers`, `jobs` and `spans` decide, `placing` chooses a worker, `tagged` one
+//! of a kind, `scaling` says how many there should be;
 //! `caches` knows the nodes that keep payloads for each other. It never sees a payload or where data lies,
 //! and nothing it forgets or doubles can cost a sample, because any worker can make any batch again. The one exception
 //! is dynamic sharding ([`taking`](Command::TakeSpan)), where the dispatcher alone knows what is left of an epoch: its
@@ -19,6 +20,7 @@ mod scaling;
 mod snapshot;
 mod spans;
 mod state;
+mod tagged;
 mod taking;
 #[cfg(test)]
 mod tests;
@@ -96,6 +98,9 @@ impl Dispatcher {
             Command::ReportProgress { who, progress } => self.progress(now, who, progress, &mut events),
             Command::DetachJob { who } => Ok(self.detach(&who, &mut events)),
             Command::Locate { who, spans, avoid } => self.locate(now, &who, &spans, &avoid, &mut events),
+            Command::LocateTagged { who, spans, avoid, lost, tag } => {
+                self.locate_tagged(now, &who, &spans, (&avoid, lost), &tag, &mut events)
+            }
             Command::ReportLost { who, worker, spans } => {
                 self.report_lost(now, &who, worker, &spans, &mut events)
             }

@@ -2,7 +2,8 @@
 //!
 //! Workers are sorted by leases for each thread. Among those with equally little, a hash of the span says where on a
 //! ring of workers to begin, so that equal states choose equally and no worker is always first. A choice looks at the
-//! front of a sorted set: it takes as long with ten workers as with ten thousand.
+//! front of a sorted set: it takes as long with ten workers as with ten thousand, unless only those with a tag will do and
+//! few have it.
 
 use super::words::WorkerId;
 use crate::feed::{FeedId, Span};
@@ -29,12 +30,12 @@ impl Placing {
         self.0.remove(&key(worker, leased, slots));
     }
 
-    /// The worker for a span. `refused` are out of the question, `doubted` come last.
+    /// The worker for a span. Those that do not fit are out of the question, `doubted` come last.
     pub(super) fn choose(
         &self,
         feed: FeedId,
         span: Span,
-        refused: &[WorkerId],
+        fits: impl Fn(WorkerId) -> bool,
         doubted: impl Fn(WorkerId) -> bool,
     ) -> Option<WorkerId> {
         let ring = fold(&[feed.0 as u64, (feed.0 >> 64) as u64, span.epoch, span.number]);
@@ -44,7 +45,7 @@ impl Placing {
             let first = (level, 0, WorkerId(0));
             let (start, end) = ((level, ring, WorkerId(0)), (level.saturating_add(1), 0, WorkerId(0)));
             for (_, _, worker) in self.0.range(start..end).chain(self.0.range(first..start)) {
-                if !refused.contains(worker) {
+                if fits(*worker) {
                     if !doubted(*worker) {
                         return Some(*worker);
                     }
@@ -69,16 +70,17 @@ mod tests {
     fn the_least_busy_is_chosen_by_its_threads_and_ties_are_spread() {
         let mut placing = Placing::default();
         let span = |number| Span { epoch: 0, number };
-        assert_eq!(placing.choose(FeedId(1), span(0), &[], |_| false), None);
+        assert_eq!(placing.choose(FeedId(1), span(0), |_| true, |_| false), None);
         for worker in 0..8 {
             placing.add(WorkerId(worker), 4, if worker == 5 { 4 } else { 2 });
         }
-        assert_eq!(placing.choose(FeedId(1), span(0), &[], |_| false), Some(WorkerId(5)));
-        let without = |number| placing.choose(FeedId(1), span(number), &[WorkerId(5)], |_| false);
+        assert_eq!(placing.choose(FeedId(1), span(0), |_| true, |_| false), Some(WorkerId(5)));
+        let without =
+            |number| placing.choose(FeedId(1), span(number), |worker| worker != WorkerId(5), |_| false);
         let chosen: BTreeSet<_> = (0..200).filter_map(without).collect();
         assert_eq!(chosen.len(), 7, "{chosen:?}");
-        let doubting = placing.choose(FeedId(1), span(0), &[], |worker| worker == WorkerId(5));
+        let doubting = placing.choose(FeedId(1), span(0), |_| true, |worker| worker == WorkerId(5));
         assert!(doubting.is_some() && doubting != Some(WorkerId(5)));
-        assert_eq!(placing.choose(FeedId(1), span(0), &[], |_| true), Some(WorkerId(5)));
+        assert_eq!(placing.choose(FeedId(1), span(0), |_| true, |_| true), Some(WorkerId(5)));
     }
 }

@@ -10,6 +10,17 @@ use crate::{Error, Result};
 /// Most pieces of an epoch in a checkpoint of dynamic sharding.
 const MAX_RANGES: usize = 1 << 16;
 
+/// Which workers a consumer wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish<'a> {
+    /// Not these, unless there are no others.
+    pub(super) avoid: &'a [WorkerId],
+    /// Not this one: it does not answer.
+    pub(super) lost: Option<WorkerId>,
+    /// Only such.
+    pub(super) tag: Option<&'a str>,
+}
+
 impl Dispatcher {
     pub(super) fn locate(
         &mut self,
@@ -19,7 +30,7 @@ impl Dispatcher {
         avoid: &[WorkerId],
         events: &mut Vec<Event>,
     ) -> Result<Reply> {
-        self.find(now, who, spans, avoid, None, events)
+        self.find(now, who, spans, Wish { avoid, lost: None, tag: None }, events)
     }
 
     pub(super) fn report_lost(
@@ -31,21 +42,26 @@ impl Dispatcher {
         events: &mut Vec<Event>,
     ) -> Result<Reply> {
         self.known(who)?;
+        self.suspect(worker);
+        self.find(now, who, spans, Wish { avoid: &[], lost: Some(worker), tag: None }, events)
+    }
+
+    /// A worker does not answer somebody.
+    pub(super) fn suspect(&mut self, worker: WorkerId) {
         if let Some(pulse) = self.pulses.workers.get_mut(&worker) {
             pulse.suspected = true;
         }
-        self.find(now, who, spans, &[], Some(worker), events)
     }
 
-    fn find(
+    pub(super) fn find(
         &mut self,
         now: u64,
         who: &Who,
         spans: &[Span],
-        avoid: &[WorkerId],
-        lost: Option<WorkerId>,
+        wish: Wish<'_>,
         events: &mut Vec<Event>,
     ) -> Result<Reply> {
+        let Wish { avoid, .. } = wish;
         self.known(who)?;
         let feed = self.check_spans(who, spans)?;
         if avoid.len() > MAX_LIST {
@@ -55,7 +71,7 @@ impl Dispatcher {
         self.pulses.consumer(&who.job, who.rank, &self.settings, now);
         let (mut located, mut leases) = (Vec::with_capacity(spans.len()), Vec::new());
         for span in spans {
-            let Some((worker, lease, is_new)) = self.place(feed, *span, avoid, lost) else { break };
+            let Some((worker, lease, is_new)) = self.place(feed, *span, wish) else { break };
             let Some(known) = self.state.workers.get(&worker) else { break };
             located.push(Located { span: *span, worker, address: known.address.clone(), lease });
             if let Some(id) = lease.filter(|_| is_new) {
@@ -71,16 +87,12 @@ impl Dispatcher {
     }
 
     /// The worker of a span, its lease, and whether that is a new one.
-    fn place(
-        &self,
-        feed: FeedId,
-        span: Span,
-        avoid: &[WorkerId],
-        lost: Option<WorkerId>,
-    ) -> Option<(WorkerId, Option<LeaseId>, bool)> {
+    fn place(&self, feed: FeedId, span: Span, wish: Wish<'_>) -> Option<(WorkerId, Option<LeaseId>, bool)> {
+        let Wish { avoid, lost, tag } = wish;
         let choose = |refused: &[WorkerId]| {
             let suspected = |worker| self.pulses.workers.get(&worker).is_some_and(|pulse| pulse.suspected);
-            self.state.placing.choose(feed, span, refused, suspected)
+            let fits = |worker| self.has_tag(worker, tag) && !refused.contains(&worker);
+            self.state.placing.choose(feed, span, fits, suspected)
         };
         let new = Some(LeaseId(self.state.next_lease));
         let Some(lease) = self.state.feeds.get(&feed)?.leases.get(&span) else {
@@ -89,6 +101,9 @@ impl Dispatcher {
             return choose(&refused).or_else(|| choose(&[])).map(|worker| (worker, new, true));
         };
         let holder = lease.worker;
+        if !self.has_tag(holder, tag) {
+            return choose(avoid).or_else(|| choose(&[])).map(|other| (other, None, false));
+        }
         if avoid.contains(&holder) {
             // Somebody else's lease is no hindrance to ask elsewhere, and the others go on meeting where they met.
             return Some(choose(avoid).map_or((holder, Some(lease.id), false), |other| (other, None, false)));

@@ -76,6 +76,7 @@ impl Pull {
         for span in spans {
             self.locating.remove(span);
         }
+        self.home.iter_mut().for_each(super::Home::alone);
         self.locate_after = now + LOCATE_PAUSE;
     }
 

@@ -3,11 +3,18 @@
 //! It keeps up while the loop rarely waits. When the loop waited for more than half of the last batches, half as many
 //! batches are asked of it at once, and what is beyond goes to the others; while the loop waits for none, one more. At
 //! least one always stays with it. As long as it has all, nobody else is told of, found or connected to.
+//!
+//! When the others are near the data and bytes are weighed, it has half at first. When they send fewer bytes it has none,
+//! but for a batch now and then that is weighed, and it helps while the loop waits for them.
 
 use super::WorkerKey;
+use super::weighing::{Lighter, Weighing};
 
 /// Batches handed over between two looks at how it does.
 const LOOK: u32 = 16;
+
+/// Looks between two batches that are made at hand only to weigh them.
+const PROBE: u32 = 8;
 
 /// The worker at hand, and how much is asked of it at once.
 #[derive(Clone, Debug)]
@@ -21,12 +28,33 @@ pub(super) struct Home {
     /// Of the batches handed over since the last look: how many, and how many were waited for.
     handed: u32,
     waits: u32,
+    /// Bytes over the link, when they count.
+    weighing: Option<Weighing>,
+    looks: u32,
 }
 
 impl Home {
     /// A worker that is asked for at most so many at once.
     pub(super) fn new(worker: WorkerKey, most: usize) -> Self {
-        Self { worker, quota: most, most, waited: false, handed: 0, waits: 0 }
+        Self { worker, quota: most, most, waited: false, handed: 0, waits: 0, weighing: None, looks: 0 }
+    }
+
+    /// Bytes over the link count from now on.
+    pub(super) fn weigh(&mut self) {
+        self.weighing = Some(Weighing::default());
+        self.quota = (self.most / 2).max(1);
+    }
+
+    /// A batch took so many bytes of the link.
+    pub(super) fn weighed(&mut self, worker: WorkerKey, bytes: u64) {
+        let here = worker == self.worker;
+        self.weighing.iter_mut().for_each(|weighing| weighing.add(here, bytes));
+    }
+
+    /// Nobody else is there.
+    pub(super) fn alone(&mut self) {
+        self.weighing.iter_mut().for_each(Weighing::forget_away);
+        self.quota = self.quota.max(1);
     }
 
     /// The loop came and found nothing.
@@ -41,12 +69,18 @@ impl Home {
         if self.handed < LOOK {
             return;
         }
-        if self.waits > LOOK / 2 {
-            self.quota = (self.quota / 2).max(1);
-        } else if self.waits == 0 {
-            self.quota = (self.quota + 1).min(self.most);
-        }
-        (self.handed, self.waits) = (0, 0);
+        let (waits, _) = (std::mem::take(&mut self.waits), std::mem::take(&mut self.handed));
+        self.looks = self.looks.wrapping_add(1);
+        let half = (self.most / 2).max(1);
+        self.quota = match self.weighing.map(|weighing| weighing.lighter()) {
+            Some(Lighter::Unknown) => half,
+            Some(Lighter::Away) if waits > LOOK / 2 => (self.quota + 1).min(self.most),
+            Some(Lighter::Away) if self.looks.is_multiple_of(PROBE) => self.quota.max(1),
+            Some(Lighter::Away) => self.quota.saturating_sub(1).min(half),
+            None | Some(Lighter::Here) if waits > LOOK / 2 => (self.quota / 2).max(1),
+            None | Some(Lighter::Here) if waits == 0 => (self.quota + 1).min(self.most),
+            None | Some(Lighter::Here) => self.quota.max(1),
+        };
     }
 
     /// Whether one more may be asked of it when it has so many.
@@ -77,9 +111,16 @@ mod tests {
         away: u64,
     }
 
+    /// Bytes that a batch made at hand, and one made elsewhere, take of the link.
+    struct Bytes(u64, u64);
+
     /// Batches that each worker gave to a loop with steps of that many milliseconds, the time it took, and whether
     /// anybody was asked for routes. Every worker makes one batch after the other.
     fn run(times: &Times) -> (BTreeMap<WorkerKey, u64>, u64, bool) {
+        run_weighed(times, None)
+    }
+
+    fn run_weighed(times: &Times, bytes: Option<&Bytes>) -> (BTreeMap<WorkerKey, u64>, u64, bool) {
         let consumer = Consumer { rank: 0, world_size: 1, batch_size: 1, last_batch: LastBatch::Partial };
         let settings = PullSettings {
             consumer,
@@ -94,6 +135,9 @@ mod tests {
             late_ms: 1000,
         };
         let mut pull = Pull::new(settings, &Cursor::start_of(0)).unwrap();
+        if bytes.is_some() {
+            pull.weigh_links();
+        }
         let (mut given, mut asked, mut located) = (BTreeMap::new(), BTreeMap::new(), false);
         let mut free: BTreeMap<WorkerKey, u64> = BTreeMap::new();
         let mut coming: BTreeSet<(u64, u64)> = BTreeSet::new();
@@ -126,6 +170,10 @@ mod tests {
             now += 1;
             while let Some((at, request)) = coming.first().copied().filter(|(at, _)| *at <= now) {
                 coming.remove(&(at, request));
+                if let Some(Bytes(here, away)) = bytes {
+                    let worker = asked[&request];
+                    pull.weighed(worker, if worker == HOME { *here } else { *away });
+                }
                 if let Arrival::Keep(_) = pull.arrived(now, request) {
                     *given.entry(asked[&request]).or_default() += 1;
                 }
@@ -151,5 +199,22 @@ mod tests {
         assert!(given[&1] > 0 && given[&2] > 0, "{given:?}");
         let alone = 30 * BATCHES;
         assert!(time < alone / 2, "{time} ms, alone it would take {alone}");
+    }
+
+    #[test]
+    fn p075_auto_leaves_batches_to_workers_near_the_data_when_that_sends_fewer_bytes() {
+        let times = Times { step: 10, home: 5, away: 8 };
+        let (given, _, _) = run_weighed(&times, Some(&Bytes(2_000_000, 150_000)));
+        assert!(given[&HOME] < BATCHES / 10, "only what is weighed is made here: {given:?}");
+        let (given, _, _) = run_weighed(&times, Some(&Bytes(75_000, 150_000)));
+        assert!(given[&HOME] > BATCHES * 9 / 10, "pixels are larger than payloads: {given:?}");
+    }
+
+    #[test]
+    fn p075_the_process_itself_helps_workers_near_the_data_that_are_too_slow() {
+        // Two of them give a batch in 20 ms, half of what the loop takes.
+        let (given, time, _) = run_weighed(&Times { step: 10, home: 20, away: 40 }, Some(&Bytes(1000, 100)));
+        assert!(given[&HOME] > BATCHES / 4, "{given:?}");
+        assert!(time < 20 * BATCHES * 8 / 10, "{time}");
     }
 }

@@ -4,7 +4,7 @@
 //! [`Pull::deliver`] what to hand over. The batches themselves stay with the shell, by number. `answers` takes in what
 //! came, [`sequence`](self) walks
 //! the rank's portion epoch after epoch; [`workers`](self) knows who answers and how fast; [`home`](self) is a worker in
-//! this process that is asked first.
+//! this process that is asked first, `weighing` which of the two ways sends fewer bytes.
 //!
 //! The first `ready_batches` batches that were not handed over are asked for, whoever makes them, so the one that is
 //! needed next is always among them and no more than that are ever held. Names beyond them are told ahead. A late
@@ -18,9 +18,11 @@ mod late;
 mod sequence;
 #[cfg(test)]
 mod tests;
+mod weighing;
 mod words;
 mod workers;
 
+pub use weighing::{Lighter, Weighing};
 pub use words::{
     Action, Arrival, Counts, Delivery, MAX_SKIPPED_NAMES, Outcome, PullSettings, Reach, Routing, WorkerKey,
 };
@@ -164,6 +166,17 @@ impl Pull {
         }
         self.fill();
         Some(delivery)
+    }
+
+    /// From now on the worker in this process is preferred only while others do not send fewer bytes over the link: they
+    /// are near the data. [`Self::weighed`] says what each batch took.
+    pub fn weigh_links(&mut self) {
+        self.home.iter_mut().for_each(Home::weigh);
+    }
+
+    /// A batch of this worker took so many bytes of the link.
+    pub fn weighed(&mut self, worker: WorkerKey, bytes: u64) {
+        self.home.iter_mut().for_each(|home| home.weighed(worker, bytes));
     }
 
     /// Whether nothing more comes.

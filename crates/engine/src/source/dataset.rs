@@ -73,6 +73,14 @@ impl Dataset {
         self
     }
 
+    /// The same dataset, with something more that the user may want to know.
+    pub(super) fn with_note(mut self, note: String) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.notes.push(note);
+        }
+        self
+    }
+
     /// How another process can open it; `None` when it was not opened from a spec.
     pub fn origin(&self) -> Option<&DataSpec> {
         self.inner.origin.as_ref()

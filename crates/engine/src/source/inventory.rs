@@ -1,6 +1,7 @@
 //! What is there before anything is opened: the objects that a spec means, and the kind of dataset they look like.
 
 use super::locate::{Item, is_hidden, literal_prefix, shard_name};
+use super::materialized;
 use super::options::{OpenOptions, SourceKind, extension};
 use forebay_core::spec::glob_match;
 use forebay_core::{Error, Result};
@@ -94,6 +95,9 @@ async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &st
             (None, None) if LABEL_FILES.contains(&inside) => labels.push(meta),
             _ => others.push(meta.key),
         }
+    }
+    if others.iter().any(|key| materialized::is_card(&key[prefix.len()..])) {
+        materialized::check_whole(store, prefix, &shards, url).await?;
     }
     labels.sort_by_key(|meta| LABEL_FILES.iter().position(|name| meta.key.ends_with(name)));
     let labels = labels.into_iter().next();

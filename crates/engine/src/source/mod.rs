@@ -14,6 +14,7 @@ mod kept;
 mod labels;
 mod locate;
 mod manifest_file;
+mod materialized;
 mod mix;
 mod open;
 mod opening;

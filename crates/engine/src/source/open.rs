@@ -8,6 +8,7 @@ use super::inventory::{self, Inventory};
 use super::kept::{self, Kept};
 use super::locate::{self, Item};
 use super::manifest_file::{manifest_behind, open_manifest};
+use super::materialized::{self, Followed};
 use super::opening::Opening;
 use super::options::OpenOptions;
 use super::origin::DataSpec;
@@ -21,6 +22,10 @@ use std::sync::Arc;
 ///
 /// The manifest is kept between runs and built again when it is stale; [`Dataset::notes`] says when that happened.
 pub async fn open(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
+    if options.follow {
+        let Followed { spec, note } = materialized::follow(spec, options).await?;
+        return Ok(find(&spec, options).await?.with_origin(DataSpec::new(&spec, options)).with_note(note));
+    }
     Ok(find(spec, options).await?.with_origin(DataSpec::new(spec, options)))
 }
 

@@ -76,6 +76,9 @@ pub struct OpenOptions {
     /// A folder with a copy of the dataset's objects, or of some, that [`crate::stage`] made: what is whole there is
     /// read there. Samples, version and order are the same as without.
     pub local: Option<PathBuf>,
+    /// Whether a materialized dataset that is not whole yet is opened as far as it is there without a gap, as a dataset of
+    /// its own. Otherwise one that is not whole is refused.
+    pub follow: bool,
     /// Whether a manifest kept by an earlier run is ignored and replaced.
     pub rebuild: bool,
     /// Extensions (lower-case, no dot) of the files that are samples in a folder. Shards ignore it.
@@ -96,6 +99,7 @@ impl Default for OpenOptions {
             manifest_dir: None,
             storage_options: StoreOptions::new(),
             local: None,
+            follow: false,
             rebuild: false,
             extensions: ["jpg", "jpeg", "png", "webp", "npy"].map(String::from).into(),
             parallel: 16,
@@ -132,6 +136,7 @@ impl std::fmt::Debug for OpenOptions {
             .field("kind", &self.kind)
             .field("manifest_dir", &self.manifest_dir)
             .field("local", &self.local)
+            .field("follow", &self.follow)
             .field("rebuild", &self.rebuild)
             .field("extensions", &self.extensions)
             .field("parallel", &self.parallel)

@@ -47,6 +47,8 @@ pub struct ViaConfig {
     pub visitation: Visitation,
     /// Which workers of a service make them.
     pub target: Target,
+    /// A tag that those workers must have, such as the ones near the data.
+    pub tag: Option<String>,
     /// How batches are packed on the wire.
     pub compression: Packing,
     token: Option<String>,
@@ -54,8 +56,7 @@ pub struct ViaConfig {
     tls: Option<PeerTls>,
 }
 
-const KNOWN: &str =
-    "url, job, late, visitation, target, compression, token, token_file, tls_ca, tls_cert, tls_key, tls_name";
+const KNOWN: &str = "url, job, late, visitation, target, tag, compression, token, token_file, tls_ca, tls_cert, tls_key, tls_name";
 
 impl ViaConfig {
     /// Reads the setting.
@@ -86,8 +87,8 @@ impl ViaConfig {
             }
         };
         let url = text("url");
-        let [job, late, visitation, target, compression] =
-            ["job", "late", "visitation", "target", "compression"].map(&mut text);
+        let [job, late, visitation, target, tag, compression] =
+            ["job", "late", "visitation", "target", "tag", "compression"].map(&mut text);
         let (token, token_file) = (text("token"), text("token_file").map(PathBuf::from));
         let tls = ["tls_ca", "tls_cert", "tls_key"].map(|name| text(name).map(PathBuf::from));
         let name = text("tls_name");
@@ -123,7 +124,10 @@ impl ViaConfig {
                 "target: only a service has workers to choose from: write forebay://host:port".to_owned(),
             );
         }
-        Some(Self { url, job, late, visitation, target, compression, token, token_file, tls })
+        if tag.is_some() && !matches!(url, ViaUrl::Service(_)) {
+            faults.push("tag: only workers of a service have tags: write forebay://host:port".to_owned());
+        }
+        Some(Self { url, job, late, visitation, target, tag, compression, token, token_file, tls })
     }
 
     /// How both sides show who they are. Reads the file of the token, or `FOREBAY_TOKEN` when none is named.
@@ -238,11 +242,12 @@ mod tests {
         assert_eq!(url(json!("forebay://a:1,b,[::1]/")), ViaUrl::Service("a:1,b:7077,[::1]:7077".into()));
         let full = ViaConfig::from_json(&json!({
             "url": "forebay://data", "job": "a", "late": "wait", "visitation": "at_most_once",
-            "target": "auto", "compression": "zstd", "token": "a secret of 20 bytes",
+            "target": "auto", "tag": "site=eu", "compression": "zstd", "token": "a secret of 20 bytes",
         }));
         let full = full.unwrap();
         assert_eq!((full.late, full.visitation), (Late::Wait, Visitation::AtMostOnce));
         assert_eq!((full.compression, full.target), (Packing::Zstd, Target::Auto));
+        assert_eq!(full.tag.as_deref(), Some("site=eu"));
         assert!(full.credentials().unwrap().token.is_some());
         assert_eq!(full.to_json(), json!({"url": "forebay://data:7077", "job": "a"}));
     }
@@ -261,6 +266,7 @@ mod tests {
         }
         assert!(faults(json!({"job": "a"})).contains("url: it is missing"));
         assert!(faults(json!({"url": "auto", "target": "local"})).contains("target: only a service"));
+        assert!(faults(json!({"url": "auto", "tag": "a"})).contains("tag: only workers of a service"));
         assert!(faults(json!({"url": "forebay://a", "target": "near"})).contains("none of any, auto, local"));
         assert!(late_named("spill").is_ok() && late_named("spil").is_err());
     }

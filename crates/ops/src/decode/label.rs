@@ -49,6 +49,26 @@ pub fn write(label: i64, dtype: Dtype, row: &mut [u8]) -> Result<()> {
     })
 }
 
+/// The label that [`write`] wrote as one element; `None` when there is no such.
+pub fn read(dtype: Dtype, element: &[u8]) -> Option<i64> {
+    let whole =
+        |value: f64| (value.fract() == 0.0 && value.abs() <= (1u64 << 53) as f64).then_some(value as i64);
+    match dtype {
+        Dtype::Bool | Dtype::U8 => element.first().copied().map(i64::from),
+        Dtype::I8 => Some(i8::from_ne_bytes(element.try_into().ok()?).into()),
+        Dtype::U16 => Some(u16::from_ne_bytes(element.try_into().ok()?).into()),
+        Dtype::I16 => Some(i16::from_ne_bytes(element.try_into().ok()?).into()),
+        Dtype::U32 => Some(u32::from_ne_bytes(element.try_into().ok()?).into()),
+        Dtype::I32 => Some(i32::from_ne_bytes(element.try_into().ok()?).into()),
+        Dtype::U64 => u64::from_ne_bytes(element.try_into().ok()?).try_into().ok(),
+        Dtype::I64 => Some(i64::from_ne_bytes(element.try_into().ok()?)),
+        Dtype::F16 => whole(f16::from_ne_bytes(element.try_into().ok()?).to_f64()),
+        Dtype::Bf16 => whole(bf16::from_ne_bytes(element.try_into().ok()?).to_f64()),
+        Dtype::F32 => whole(f32::from_ne_bytes(element.try_into().ok()?).into()),
+        Dtype::F64 => whole(f64::from_ne_bytes(element.try_into().ok()?)),
+    }
+}
+
 fn put<const N: usize>(row: &mut [u8], value: [u8; N]) {
     row.copy_from_slice(&value);
 }
@@ -86,6 +106,7 @@ mod tests {
         for (dtype, fits, too_large) in rows {
             let mut row = vec![0; dtype.size()];
             write(fits, dtype, &mut row).unwrap();
+            assert_eq!(read(dtype, &row), Some(fits), "{dtype:?}");
             assert!(write(too_large, dtype, &mut row).is_err(), "{dtype:?} {too_large}");
         }
         let mut row = [0; 8];

@@ -39,13 +39,18 @@ pub fn decode(payload: &[u8]) -> Result<Tensor> {
     Ok(Tensor { spec, data: buffer })
 }
 
+/// Whether an array of `found` may be taken as `asked`. NumPy has no `bf16`: its bits are stored as `u16`.
+pub(crate) fn holds(found: Dtype, asked: Dtype) -> bool {
+    found == asked || (found == Dtype::U16 && asked == Dtype::Bf16)
+}
+
 /// Copies the elements to `row`, when the array is of the form that the batch has.
 ///
 /// # Panics
 /// When `row` is not `spec.bytes()` long.
 pub fn decode_into(payload: &[u8], spec: &TensorSpec, row: &mut [u8]) -> Result<()> {
     let array = parse(payload)?;
-    if array.spec != *spec {
+    if array.spec.shape != spec.shape || !holds(array.spec.dtype, spec.dtype) {
         let (found, wanted) = (&array.spec, spec);
         return Err(Error::corrupt(format!(
             "decode npy of {} {:?}: the recipe says {} {:?}",

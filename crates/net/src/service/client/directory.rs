@@ -19,6 +19,11 @@ pub(super) trait Directory: Send + Sync {
     /// Leaves.
     fn detach(&self);
 
+    /// Whether its workers were chosen for where they are, so that bytes over the link decide who makes a batch.
+    fn is_near_the_data(&self) -> bool {
+        false
+    }
+
     /// What people call it.
     fn name(&self) -> String;
 }

@@ -44,7 +44,7 @@ impl Dial for HomeDial {
         let (say, close) = (Arc::clone(&room), Arc::clone(&room));
         Ok(Dialled {
             say: Box::new(HomeSay(say)),
-            hear: Box::new(HomeHear { room, next: None }),
+            hear: Box::new(HomeHear { room, next: None, payload_bytes: 0 }),
             close: Box::new(move || close.closed.store(true, Ordering::Release)),
         })
     }
@@ -83,6 +83,8 @@ struct HomeHear {
     room: Arc<Room>,
     /// The batch that was announced.
     next: Option<Batch>,
+    /// Bytes of payloads that were fetched until the last batch.
+    payload_bytes: u64,
 }
 
 impl Hear for HomeHear {
@@ -110,5 +112,11 @@ impl Hear for HomeHear {
 
     fn batch(&mut self, _header: &BatchHeader, _pool: &BufferPool, _most: Most) -> Result<Batch> {
         self.next.take().ok_or_else(|| Error::internal("take a batch of this process: none was announced"))
+    }
+
+    /// What was fetched since the batch before: a batch of this process costs its payloads, whichever it was for.
+    fn link_bytes(&mut self, _header: &BatchHeader) -> u64 {
+        let now = self.room.make.stats().payload_bytes;
+        now.saturating_sub(std::mem::replace(&mut self.payload_bytes, now))
     }
 }

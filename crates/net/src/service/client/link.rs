@@ -49,6 +49,11 @@ pub(super) trait Hear: Send {
 
     /// The batch that follows its announcement; at most this large.
     fn batch(&mut self, header: &BatchHeader, pool: &BufferPool, most: Most) -> Result<Batch>;
+
+    /// Bytes of the link that the batch which was taken last cost.
+    fn link_bytes(&mut self, header: &BatchHeader) -> u64 {
+        header.packed_bytes
+    }
 }
 
 /// How large a batch is expected to be.
@@ -248,7 +253,8 @@ impl Thread {
                         let why = format!("{rows} rows of epoch {epoch} came for the batch of {name}");
                         return Err(Error::corrupt(why).into());
                     }
-                    shared.arrived(worker, number, request, &header, batch);
+                    let bytes = hear.link_bytes(&header);
+                    shared.arrived(worker, number, request, (&header, bytes), batch);
                 }
                 ToClient::Fault { request, fault } => {
                     shared.faulted(worker, number, request, fault.into());

@@ -63,7 +63,8 @@ pub fn supplier(via: &ViaConfig, own: &Own) -> Result<Option<Arc<dyn Supplier>>>
         ViaUrl::Unix(path) => Arc::new(ShareSupplier::new(path.clone(), None, how)),
         ViaUrl::Service(address) => {
             let own = (via.target == Target::Auto).then(|| own.clone());
-            Arc::new(ServiceSupplier::new(address, via.credentials()?, via.visitation, how, own)?)
+            let supplier = ServiceSupplier::new(address, via.credentials()?, via.visitation, how, own)?;
+            Arc::new(supplier.with_tag(via.tag.clone()))
         }
     }))
 }

@@ -76,8 +76,12 @@ impl Pulling {
             Makers::Directory { home: true, .. } => BTreeMap::from([(HOME, HOME_ADDRESS.to_owned())]),
             Makers::Directory { .. } => BTreeMap::new(),
         };
+        let mut pull = Pull::new(settings, cursor)?;
+        if matches!(&makers, Makers::Directory { directory, .. } if directory.is_near_the_data()) {
+            pull.weigh_links();
+        }
         let state = State {
-            pull: Pull::new(settings, cursor)?,
+            pull,
             kept: BTreeMap::new(),
             links: BTreeMap::new(),
             addresses,

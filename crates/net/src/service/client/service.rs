@@ -41,6 +41,8 @@ pub(super) struct ServiceSupplier {
     how: How,
     /// What this process gives, when it makes batches too.
     own: Option<Own>,
+    /// A tag of the workers that may make batches.
+    tag: Option<String>,
 }
 
 impl ServiceSupplier {
@@ -60,7 +62,12 @@ impl ServiceSupplier {
             ))
             .with_hint("write `forebay://host:port`, as `forebay dispatcher` prints it"));
         }
-        Ok(Self { address: address.to_owned(), credentials, visitation, how, own })
+        Ok(Self { address: address.to_owned(), credentials, visitation, how, own, tag: None })
+    }
+
+    /// The same with workers of this tag alone.
+    pub(super) fn with_tag(self, tag: Option<String>) -> Self {
+        Self { tag, ..self }
     }
 }
 
@@ -91,6 +98,7 @@ impl Supplier for ServiceSupplier {
                 visitation: self.visitation,
             },
             first_step: cursor.epoch * whole + whole.saturating_sub(steps(&cursor)?),
+            tag: self.tag.clone(),
         };
         let dial = TcpDial {
             credentials: self.credentials.clone(),
@@ -142,6 +150,8 @@ struct Dispatched {
     terms: Terms,
     /// The job's global step at which this rank began.
     first_step: u64,
+    /// A tag of the workers that may make batches.
+    tag: Option<String>,
 }
 
 impl Dispatched {
@@ -167,9 +177,11 @@ impl Directory for Dispatched {
 
     fn locate(&self, spans: &[Span], avoid: &[WorkerKey], lost: Option<WorkerKey>) -> Result<Vec<Found>> {
         let (who, spans) = (self.who.clone(), spans.to_vec());
-        let command = match lost {
-            Some(worker) => Command::ReportLost { who, worker: WorkerId(worker), spans },
-            None => Command::Locate { who, spans, avoid: avoid.iter().copied().map(WorkerId).collect() },
+        let avoid = || avoid.iter().copied().map(WorkerId).collect();
+        let command = match (lost.map(WorkerId), self.tag.clone()) {
+            (lost, Some(tag)) => Command::LocateTagged { who, spans, avoid: avoid(), lost, tag },
+            (Some(worker), None) => Command::ReportLost { who, worker, spans },
+            (None, None) => Command::Locate { who, spans, avoid: avoid() },
         };
         match self.call(&command)? {
             Reply::Located(found) => Ok(found
@@ -195,6 +207,10 @@ impl Directory for Dispatched {
 
     fn detach(&self) {
         let _ = self.control.call(&Command::DetachJob { who: self.who.clone() }, GOOD_BYE);
+    }
+
+    fn is_near_the_data(&self) -> bool {
+        self.tag.is_some()
     }
 
     fn name(&self) -> String {

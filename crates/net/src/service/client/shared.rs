@@ -186,10 +186,11 @@ impl Shared {
         worker: WorkerKey,
         opened: u64,
         request: u64,
-        header: &BatchHeader,
+        (header, link_bytes): (&BatchHeader, u64),
         batch: Batch,
     ) {
         self.happened(worker, opened, |state, now| {
+            state.pull.weighed(worker, link_bytes);
             if let Arrival::Keep(number) = state.pull.arrived(now, request) {
                 let BatchHeader { fetch_nanos, prep_nanos, .. } = *header;
                 let arrived = tokio::time::Instant::now();

@@ -19,6 +19,7 @@ pub struct DispatcherReports {
     worker: WorkerId,
     advertise: Option<String>,
     slots: u32,
+    tags: Vec<String>,
     /// What the dispatcher gave us when we registered.
     incarnation: Mutex<u64>,
 }
@@ -31,7 +32,13 @@ impl DispatcherReports {
         let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
         // Zero is the worker in a training process.
         let worker = WorkerId(u64::from_le_bytes(bytes).max(1));
-        Ok(Self { control, worker, advertise, slots, incarnation: Mutex::default() })
+        Ok(Self { control, worker, advertise, slots, tags: Vec::new(), incarnation: Mutex::default() })
+    }
+
+    /// The same with tags, by which jobs choose their workers.
+    #[must_use]
+    pub fn with_tags(self, tags: Vec<String>) -> Self {
+        Self { tags, ..self }
     }
 
     /// Its id.
@@ -47,8 +54,8 @@ fn unexpected(reply: &Reply) -> Error {
 impl Reports for DispatcherReports {
     fn register(&self, address: &Address) -> Result<()> {
         let address = self.advertise.clone().unwrap_or_else(|| address.to_string());
-        let command =
-            Command::RegisterWorker { worker: self.worker, address, tags: Vec::new(), slots: self.slots };
+        let (worker, tags, slots) = (self.worker, self.tags.clone(), self.slots);
+        let command = Command::RegisterWorker { worker, address, tags, slots };
         match self.control.call(&command, WAIT)? {
             Reply::Registered { incarnation, .. } => {
                 *lock(&self.incarnation) = incarnation;

@@ -1,10 +1,11 @@
-//! Writes NumPy's `.npy`, format version 1: a header of text and the elements as they are.
+//! Writes NumPy's `.npy`, format version 1: a header of text and the elements as they are. Reading is in
+//! [`decode::npy`](crate::decode::npy).
 
 use forebay_core::tensor::Dtype;
 use std::io::{self, Write};
 
 /// Writes one array in C order. `bf16`, which NumPy does not know, is written as its bits in `u2`.
-pub(crate) fn write(to: &mut impl Write, dtype: Dtype, shape: &[usize], elements: &[u8]) -> io::Result<()> {
+pub fn write(to: &mut impl Write, dtype: Dtype, shape: &[usize], elements: &[u8]) -> io::Result<()> {
     let axes: Vec<String> = shape.iter().map(ToString::to_string).collect();
     // Python writes a tuple of one with its comma and all others without a last one.
     let axes = if let [only] = axes.as_slice() { format!("{only},") } else { axes.join(", ") };
@@ -53,7 +54,7 @@ mod tests {
                 (0..shape.iter().product::<usize>() * dtype.size()).map(|i| i as u8).collect();
             let mut bytes = Vec::new();
             write(&mut bytes, dtype, &shape, &elements).unwrap();
-            let array = forebay_ops::decode::npy::parse(&bytes).unwrap();
+            let array = crate::decode::npy::parse(&bytes).unwrap();
             assert_eq!((array.spec.dtype, &array.spec.shape), (dtype, &shape));
             assert_eq!(array.data.start % 64, 0);
             assert_eq!(&bytes[array.data], &elements[..]);
