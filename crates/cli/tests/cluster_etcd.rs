@@ -15,6 +15,7 @@ use forebay_engine::{Loader, LoaderConfig, Next};
 use forebay_net::dispatcher::{Control, ControlOptions};
 use forebay_net::service::{Own, ViaConfig, supplier};
 use forebay_net::{Credentials, Threads};
+use forebay_testkit::skip::skipped;
 use harness::Harness;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -35,7 +36,7 @@ const TAKE_OVER: Duration = Duration::from_secs(5);
 fn variable(name: &str) -> Option<String> {
     let found = std::env::var(name).ok();
     if found.is_none() {
-        println!("skipped: {name} is not set; scripts/cluster/etcd-test.sh sets it");
+        skipped(&format!("`{name}` is not set; scripts/cluster/etcd-test.sh sets it"));
     }
     found
 }
