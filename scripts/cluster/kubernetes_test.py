@@ -282,7 +282,18 @@ class Test:
                 "hostPath": {"path": str(journal), "type": "Directory"},
             },
         }  # fmt: skip
+        # Claimed first: a scheduler that is told of the claim and of the volume at once may wait for minutes.
+        claim = {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "journal-forebay-dispatcher-0", "namespace": NAMESPACE},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        }  # fmt: skip
         self.cluster.apply(json.dumps(volume))
+        self.cluster.apply(json.dumps(claim))
+        until(
+            "the volume is bound",
+            lambda: self.cluster.get("pvc")["items"][0]["status"].get("phase") == "Bound",
+        )
         self.cluster.apply(self.cluster.render("scripts/cluster/kubernetes"))
         took = until("two workers are ready", lambda: len(self.cluster.ready("forebay-worker")) == 2)
         assert len(self.cluster.ready("forebay-dispatcher")) == 1
