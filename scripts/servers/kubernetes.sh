@@ -169,7 +169,7 @@ start_control() {
         --tls-cert-file "$pki/server.pem" --tls-private-key-file "$pki/server.key" \
         --token-auth-file "$pki/tokens.csv" --authorization-mode RBAC --allow-privileged=false \
         --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$pki/accounts.key" \
-        --service-account-signing-key-file "$pki/accounts.key" --kubelet-certificate-authority "$pki/ca.pem" \
+        --service-account-signing-key-file "$pki/accounts.key" --kubelet-certificate-authority "$pki/ca.pem" --kubelet-preferred-address-types InternalIP \
         --kubelet-client-certificate "$pki/client.pem" --kubelet-client-key "$pki/client.key"
     cat >"$run/kubeconfig" <<END
 apiVersion: v1
