@@ -5,12 +5,14 @@
 //! them map; [`peer`] for the nodes of a job. Who fetches a payload that several want at once is decided by
 //! [`claims`]; figures are shown by [`MetricsServer`]; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
 
+mod certify;
 pub mod claims;
 mod client;
 mod credentials;
 pub mod dispatcher;
 mod handshake;
 pub mod host;
+pub mod launcher;
 mod metrics;
 mod open;
 mod open_peers;
@@ -20,6 +22,7 @@ pub mod service;
 mod threads;
 pub mod wire;
 
+pub use certify::{MEMBER_NAME, MadeCredentials};
 pub use client::{Connect, RemoteKeeper, RemoteOptions, TcpConnector};
 pub use credentials::{Credentials, PeerTls, Token};
 pub use handshake::Purpose;

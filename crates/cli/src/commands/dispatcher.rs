@@ -6,11 +6,16 @@ use crate::interrupt::SLICE;
 use forebay_core::Result;
 use forebay_net::Threads;
 use forebay_net::dispatcher::{DispatcherOptions, serve};
+use forebay_net::launcher::Launch;
 use serde_json::json;
 
 pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
+    let listen = match args.listen.as_str() {
+        "auto" => Launch::from_environment()?.listen_as_dispatcher()?,
+        given => given.to_owned(),
+    };
     let options = DispatcherOptions {
-        listen: args.listen.clone(),
+        listen,
         state: args.state.clone(),
         credentials: args.credentials.resolve()?,
         settings: args.settings()?,

@@ -20,14 +20,15 @@ const BEAT: Duration = Duration::from_secs(1);
 const CROSSING: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
-    let credentials = args.credentials()?;
+    let credentials = args.credentials.resolve()?;
+    let (dispatcher, listen, advertise) = args.places()?;
     let near = args.same_host == SameHost::Memory;
-    let mut plan = args.how.resolve(Address::Tcp(args.listen.clone()), near)?;
+    let mut plan = args.how.resolve(Address::Tcp(listen), near)?;
     plan.options.near = near;
-    let options = ControlOptions { address: args.dispatcher.clone(), credentials: credentials.clone() };
+    let options = ControlOptions { address: dispatcher, credentials: credentials.clone() };
     let control = Control::new(&options, Threads::shared()?)?;
     let slots = plan.makers.threads.unwrap_or_else(available_threads);
-    let reports = DispatcherReports::new(control, args.advertise.clone(), slots)?;
+    let reports = DispatcherReports::new(control, advertise, slots)?;
     let id = reports.worker();
     plan.options.credentials = credentials;
     plan.options.reports = Some((Arc::new(reports), BEAT));
