@@ -10,8 +10,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, date_time_ymd,
 };
-use std::fmt;
-use std::io::Write;
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -69,7 +69,11 @@ impl MadeCredentials {
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         time(&mut member);
         let cert = member.signed_by(&key, &issuer).map_err(fail)?.pem();
-        let token = random()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut token = String::new();
+        for byte in random()? {
+            // Writing to a string cannot fail.
+            let _ = write!(token, "{byte:02x}");
+        }
         Ok(Self { token, ca, cert, key: key.serialize_pem() })
     }
 

@@ -51,7 +51,7 @@ impl Launch {
             (Some(named), _) => named,
             (None, Some(first)) => with_port(first)?,
             (None, None) => {
-                return Err(fault("no launcher says where it is".to_owned()).with_hint(
+                return Err(fault("no launcher says where it is").with_hint(
                     "give its address, or set FOREBAY_DISPATCHER; Slurm and torchrun set what is needed themselves",
                 ));
             }
@@ -110,7 +110,7 @@ fn is_this_machine(host: &str) -> bool {
 fn own_name() -> Result<String> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() {
-        return Err(fault("this machine has no name".to_owned()).with_hint("give the address by hand"));
+        return Err(fault("this machine has no name").with_hint("give the address by hand"));
     }
     Ok(name)
 }
@@ -132,7 +132,7 @@ fn with_port(address: &str) -> Result<String> {
     }
 }
 
-fn fault(why: String) -> Error {
+fn fault(why: impl std::fmt::Display) -> Error {
     Error::invalid_config(format!("find the dispatcher of this job: {why}"))
 }
 
