@@ -9,12 +9,14 @@ from typing_extensions import Buffer
 __all__ = [
     "DEBUG_BUILD",
     "Dataset",
+    "Dispatcher",
     "Loader",
     "Memory",
     "Payloads",
     "__version__",
     "analyze",
     "available_threads",
+    "make_credentials",
     "merge_cursors",
     "mix",
     "open",
@@ -134,6 +136,13 @@ def analyze(
     steps: list[tuple[float, float]],
     what_if: str | None,
 ) -> str: ...
+
+@final
+class Dispatcher:
+    def __new__(cls, via: str) -> Dispatcher: ...
+    def status(self, wait: float) -> str: ...
+
+def make_credentials(days: int) -> dict[str, str]: ...
 def available_threads() -> int: ...
 def parse_bytes(text: str) -> int: ...
 def start_of(epoch: int) -> str: ...
