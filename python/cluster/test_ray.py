@@ -128,11 +128,14 @@ def test_a_dispatcher_that_dies_comes_back_where_it_was(nodes: Path) -> None:
         eventually(lambda: len(cluster.status(wait=30)["workers"]) == 2, "workers register again")
         assert_exact(job.end())
         # A worker's process, and its whole actor.
-        for victim in [commands("worker")[0], commands("worker")[0].parent()]:
+        for whole in (False, True):
             job = Job(cluster, seed=2)
             job.reach(0.1)
-            assert victim is not None
-            victim.kill()
+            victim = commands("worker")[0]
+            actor = victim.parent()
+            assert actor is not None
+            (actor if whole else victim).kill()
+            eventually(lambda gone=victim: gone not in commands("worker"), "it is gone")
             assert_exact(job.end())
             eventually(lambda: len(commands("worker")) == 2, "Ray starts it again")
 
