@@ -20,7 +20,7 @@ PY := .venv/bin/python
 FUZZ_SECONDS ?= 30
 
 .PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust interleavings test-python \
-        test-scripts test-servers stubs wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
+        test-scripts test-servers test-cluster stubs wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^##   / { print "\n" substr($$0, 6) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -56,12 +56,12 @@ setup-bench:
 
 fmt: ## format Rust and Python in place
 	cargo fmt --all
-	.venv/bin/ruff format --quiet scripts python
-	.venv/bin/ruff check --quiet --fix scripts python
+	.venv/bin/ruff format --quiet scripts python deploy
+	.venv/bin/ruff check --quiet --fix scripts python deploy
 
 fmt-check:
 	cargo fmt --all --check
-	.venv/bin/ruff format --check scripts python
+	.venv/bin/ruff format --check scripts python deploy
 
 lint: lint-rust lint-python docs-check ## clippy, ruff and the docs checks; warnings are errors
 
@@ -73,7 +73,7 @@ lean: ## check that the engine and the command build without the optional stores
 	cargo check $(LOCKED) -p forebay-engine -p forebay-cli --no-default-features
 
 lint-python:
-	.venv/bin/ruff check scripts python
+	.venv/bin/ruff check scripts python deploy
 
 test-rust: ## Rust unit, integration and doc tests
 	@mkdir -p $(LOGS)
@@ -93,6 +93,9 @@ test-scripts:
 
 test-servers: ## Rust tests against real MinIO, AIStore, Cassandra and HDFS, which it installs; says what it skipped
 	@scripts/servers/test.sh
+
+test-cluster: ## the service on real clusters, such as Ray of several nodes; says what it skipped (`make wheel` first)
+	@scripts/cluster/test.sh
 
 stubs:
 	$(PY) -m mypy.stubtest forebay._native --mypy-config-file pyproject.toml
@@ -133,7 +136,7 @@ fuzz-smoke: ## fuzz every parser of outside bytes for FUZZ_SECONDS (30) each
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 requirements: ## lock scripts/requirements-*.in into .txt
-	@for set in build test bench peers; do \
+	@for set in build test bench peers cluster; do \
 	  (cd scripts && ./uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
 	    requirements-$$set.in -o requirements-$$set.txt); done
 
@@ -142,4 +145,4 @@ ci: ## what CI runs
 
 clean: ## remove everything that was built or installed here
 	cargo clean
-	rm -rf .venv .venv-peers .cache dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peers .venv-cluster .cache dist .pytest_cache .mypy_cache .ruff_cache

@@ -35,6 +35,7 @@ SECTIONS: dict[str, list[Any]] = {
     ],
     "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Stats, fb.BadSample, fb.show, fb.materialize],
     "Stalls": [fb.analyze, fb.Analysis],
+    "On Ray": [fb.ray.start, fb.ray.Cluster, fb.ray.Service],
 }
 
 
@@ -49,7 +50,7 @@ def page() -> str:
 
 
 def describe(thing: Any) -> list[str]:
-    name = f"fb.{thing.__name__}"
+    name = f"fb.ray.{thing.__name__}" if thing in SECTIONS["On Ray"] else f"fb.{thing.__name__}"
     parts = [f"### `{name}`\n", signature(name, thing), paragraphs(inspect.getdoc(thing) or "")]
     if not inspect.isclass(thing):
         return parts

@@ -2,8 +2,8 @@
 //!
 //! A binding here converts, lets go of the interpreter, calls the engine, converts back. Decisions live in the
 //! crates below; words, defaults and checks of arguments live in the Python package above. One file per thing exposed:
-//! [`dataset`], [`loader`] with its [`settings`], [`analyze`], [`materialize`], [`recipe`], [`buffer`] (memory that arrays look at), [`payloads`],
-//! [`error`]; [`runtime`] is the only place that waits.
+//! [`dataset`], [`loader`] with its [`settings`], [`analyze`], [`materialize`], [`recipe`], [`buffer`] (memory that arrays look
+//! at), [`payloads`], [`service`], [`error`]; [`runtime`] is the only place that waits.
 #![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
 mod analyze;
@@ -17,6 +17,7 @@ mod materialize;
 mod payloads;
 mod recipe;
 mod runtime;
+mod service;
 mod settings;
 
 use forebay_store::large::LargeBlocks;
@@ -45,6 +46,8 @@ mod _native {
     use crate::payloads::Payloads;
     #[pymodule_export]
     use crate::recipe::{read_recipe, recipe_to_toml};
+    #[pymodule_export]
+    use crate::service::{Dispatcher, make_credentials};
 
     use pyo3::prelude::*;
 

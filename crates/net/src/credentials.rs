@@ -3,6 +3,7 @@
 //! The token never crosses the wire: each side sends random bytes and gets back a keyed hash of them. Certificates
 //! count only when they come from the one authority that was named; what the system trusts is of no meaning here.
 
+use crate::certify::MEMBER_NAME;
 use forebay_core::{Error, ErrorKind, Result};
 use forebay_store::http::tls::{certificates, private_key};
 use ring::hmac;
@@ -23,6 +24,27 @@ pub struct Credentials {
     pub token: Option<Token>,
     /// Certificates of both sides; everything is encrypted then.
     pub tls: Option<PeerTls>,
+}
+
+impl Credentials {
+    /// From a folder as [`MadeCredentials`](crate::MadeCredentials) writes it: `token`, and `ca.pem`, `cert.pem` and
+    /// `key.pem` of a certificate with [`MEMBER_NAME`]. One of the two may be missing.
+    pub fn from_folder(folder: &Path) -> Result<Self> {
+        let file = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
+        let token = file("token").map(|path| Token::from_file(&path)).transpose()?;
+        let tls = file("ca.pem").map(|ca_file| PeerTls {
+            ca_file,
+            cert: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+            name: Some(MEMBER_NAME.to_owned()),
+        });
+        if token.is_none() && tls.is_none() {
+            let why = format!("read credentials from `{}`: there are none", folder.display());
+            return Err(Error::new(ErrorKind::NotFound, why)
+                .with_hint("`forebay credentials DIR` makes such a folder"));
+        }
+        Ok(Self { token, tls })
+    }
 }
 
 /// A secret that all members of a job know. Its text is never shown.

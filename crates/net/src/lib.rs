@@ -6,12 +6,14 @@
 //! [`claims`]; figures are shown by [`MetricsServer`];
 //! [`scale`] sets the number of workers where they run; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
 
+mod certify;
 pub mod claims;
 mod client;
 mod credentials;
 pub mod dispatcher;
 mod handshake;
 pub mod host;
+pub mod launcher;
 mod metrics;
 mod open;
 mod open_peers;
@@ -22,6 +24,7 @@ pub mod service;
 mod threads;
 pub mod wire;
 
+pub use certify::{MEMBER_NAME, MadeCredentials};
 pub use client::{Connect, RemoteKeeper, RemoteOptions, TcpConnector};
 pub use credentials::{Credentials, PeerTls, Token};
 pub use handshake::Purpose;

@@ -42,6 +42,7 @@ from forebay.recipe import IMAGENET, Column, Image, Normalization, Recipe, image
 from forebay.stats import Stats
 
 if TYPE_CHECKING:
+    from forebay import ray as ray
     from forebay import torch as torch
 
 __all__ = [
@@ -92,6 +93,6 @@ if _DEBUG_BUILD:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":
-        return importlib.import_module("forebay.torch")
+    if name in ("ray", "torch"):
+        return importlib.import_module(f"forebay.{name}")
     raise AttributeError(f"module `forebay` has no attribute `{name}`")

@@ -148,6 +148,8 @@ def _cache(value: Any) -> str:
 
 def _via(value: Any) -> str:
     """The setting as JSON, for the engine, which checks it."""
+    # A service that knows its own setting, such as `forebay.ray.start` gives.
+    value = getattr(value, "via", value)
     if not isinstance(value, str | Mapping):
         raise TypeError(
             f"is {value!r}: give 'auto', 'unix:///path' or 'forebay://host:port', or a dict with `url` and more"

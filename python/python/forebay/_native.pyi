@@ -9,12 +9,14 @@ from typing_extensions import Buffer
 __all__ = [
     "DEBUG_BUILD",
     "Dataset",
+    "Dispatcher",
     "Loader",
     "Memory",
     "Payloads",
     "__version__",
     "analyze",
     "available_threads",
+    "make_credentials",
     "materialize",
     "merge_cursors",
     "mix",
@@ -149,6 +151,13 @@ def materialize(
     dry_run: bool,
     progress: Callable[[int, int], object] | None,
 ) -> str: ...
+
+@final
+class Dispatcher:
+    def __new__(cls, via: str) -> Dispatcher: ...
+    def status(self, wait: float) -> str: ...
+
+def make_credentials(days: int) -> dict[str, str]: ...
 def available_threads() -> int: ...
 def parse_bytes(text: str) -> int: ...
 def start_of(epoch: int) -> str: ...

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from forebay import _config, _native
 from forebay._config import UNSET, Unset
+from forebay._service import Service
 from forebay._settings import order_text, settings_of
 from forebay._state import FORMAT, check_state
 from forebay._turns import Turns
@@ -80,8 +81,9 @@ class Loader:
         ranks share (`"unix:///path"` names its socket); `"forebay://host:port"` is a service with workers on other
         machines. A dict says more: `{"url": ..., "job": ..., "late": "remake"|"wait"|"spill"|"skip", "visitation":
         "exactly_once"|"at_least_once"|"at_most_once", "target": "any"|"auto"|"local", "tag": ..., "compression":
-        "none"|"lz4"|"zstd"|"auto", "token_file": ..., "tls_ca": ..., "tls_cert": ..., "tls_key": ...}`. Batches, order
-        and state are the same whatever it is.
+        "none"|"lz4"|"zstd"|"auto", "credentials": ..., "token_file": ..., "tls_ca": ..., "tls_cert": ..., "tls_key":
+        ...}`. `"forebay://auto"` is the service of this Slurm or torchrun job; what `forebay.ray.start` gives is
+        taken as it is. Batches, order and state are the same whatever it is.
     metrics: shows figures to Prometheus at `http://HOST:PORT/metrics` from the first `iter` to `close`: an address
         such as `"127.0.0.1:9464"` (port 0 is any free one), or `{"listen": ..., "token_file": ...}` for readers on
         other machines. Ranks of one host listen at one port after the other.
@@ -133,7 +135,7 @@ class Loader:
         prefetch_factor: int | Unset | None = UNSET,
         memory: int | str | Unset | None = UNSET,
         cache: int | str | Mapping[str, Any] | Unset | None = UNSET,
-        via: str | Mapping[str, Any] | Unset | None = UNSET,
+        via: str | Mapping[str, Any] | Service | Unset | None = UNSET,
         metrics: str | Mapping[str, Any] | Unset | None = UNSET,
         inflight: int | Literal["auto"] | Unset | None = UNSET,
         request_bytes: int | str | Unset | None = UNSET,

@@ -27,7 +27,7 @@ pub(crate) use raw::{
     PackArgs, ReferenceArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
-pub(crate) use service::{AskArgs, DispatcherArgs, DrainArgs, TopArgs};
+pub(crate) use service::{AskArgs, DispatcherArgs, DrainArgs, MakeCredentialsArgs, TopArgs};
 pub(crate) use stage::{StageArgs, StageJob};
 #[cfg(feature = "cassandra")]
 pub(crate) use table::IngestPlan;
@@ -226,6 +226,16 @@ pub(crate) enum Command {
     #[command(after_help = "Example:
   forebay drain 127.0.0.1:7077 00c0ffee00c0ffee")]
     Drain(DrainArgs),
+
+    /// Make what the processes of a service need to trust each other: a token and a certificate for all of them.
+    ///
+    /// Every process of the service, and every job that reads from it, is given the whole folder (`--credentials DIR`, or
+    /// `via={"url": ..., "credentials": DIR}`). Whoever reads it takes part. What made the certificate is forgotten, so nobody
+    /// can be added without it.
+    #[command(after_help = "Examples:
+  forebay credentials service-credentials
+  forebay dispatcher --listen 0.0.0.0:7077 --credentials service-credentials")]
+    Credentials(MakeCredentialsArgs),
 
     /// Prepare batches once for all jobs of this host.
     ///

@@ -1,4 +1,4 @@
-//! The arguments of `forebay dispatcher`, `status`, `top`, `scale` and `drain`.
+//! The arguments of `forebay dispatcher`, `status`, `top`, `scale`, `drain` and `credentials`.
 
 use super::etcd::StateArgs;
 use clap::Args;
@@ -11,6 +11,14 @@ use std::path::PathBuf;
 /// Who may take part, in a service of several processes.
 #[derive(Debug, Args)]
 pub(crate) struct CredentialArgs {
+    /// A folder as `forebay credentials` makes it, with the token and the certificates of all processes.
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["token_file", "tls_cert", "tls_name"],
+        help_heading = "Credentials"
+    )]
+    pub(crate) credentials: Option<PathBuf>,
     /// A file with the secret that all processes of the service know.
     #[arg(long, value_name = "FILE", help_heading = "Credentials")]
     pub(crate) token_file: Option<PathBuf>,
@@ -37,6 +45,9 @@ pub(crate) struct CredentialArgs {
 impl CredentialArgs {
     /// Reads the token; certificates are read by who uses them.
     pub(crate) fn resolve(&self) -> Result<Credentials> {
+        if let Some(folder) = &self.credentials {
+            return Credentials::from_folder(folder);
+        }
         let token = self.token_file.as_deref().map(Token::from_file).transpose()?;
         let tls = match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
             (Some(cert), Some(key), Some(ca)) => Some(PeerTls {
@@ -76,7 +87,8 @@ impl MetricsArgs {
 /// `forebay dispatcher`.
 #[derive(Debug, Args)]
 pub(crate) struct DispatcherArgs {
-    /// Where to listen. Port 0 is any; the address is printed.
+    /// Where to listen. Port 0 is any; the address is printed. `auto` is port 7077 where the others of a Slurm or torchrun
+    /// job reach it.
     #[arg(long, default_value = "127.0.0.1:7077", value_name = "HOST:PORT")]
     pub(crate) listen: String,
     #[command(flatten)]
@@ -149,7 +161,8 @@ impl DispatcherArgs {
 /// The dispatcher that a command asks.
 #[derive(Debug, Args)]
 pub(crate) struct AskArgs {
-    /// The dispatcher: `forebay://host:port`, or `host:port`; several that share an etcd as `host:port,host:port`. `status` and `top` also take `auto` and `unix:///path`: the
+    /// The dispatcher: `forebay://host:port`, or `host:port`; several that share an etcd as `host:port,host:port`;
+    /// `forebay://auto` is that of this Slurm or torchrun job. `status` and `top` also take `auto` and `unix:///path`: the
     /// process of this host that its jobs share.
     #[arg(value_name = "URL")]
     pub(crate) url: String,
@@ -168,6 +181,20 @@ pub(crate) struct TopArgs {
     /// Draw once and end.
     #[arg(long)]
     pub(crate) once: bool,
+}
+
+/// `forebay credentials`.
+#[derive(Debug, Args)]
+pub(crate) struct MakeCredentialsArgs {
+    /// A folder that is not there yet, or holds no credentials.
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Hosts and addresses for which the certificate is to be good for others than Forebay.
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// For how long it is good.
+    #[arg(long, default_value_t = 365, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) days: u32,
 }
 
 /// `forebay drain`.

@@ -1,14 +1,14 @@
 //! The arguments of `forebay share` and `forebay worker`, and what they mean.
 
-use super::service::MetricsArgs;
+use super::service::{CredentialArgs, MetricsArgs};
 use clap::{Args, ValueEnum};
 use forebay_core::size::parse_bytes;
 use forebay_core::staging::Late;
 use forebay_core::{Error, Result};
 use forebay_engine::cache::CacheConfig;
+use forebay_net::launcher::{Launch, dispatcher_address};
 use forebay_net::service::Address;
 use forebay_net::service::worker::{RealMakers, WorkerOptions};
-use forebay_net::{Credentials, PeerTls, Token};
 use forebay_ops::BufferPool;
 use serde_json::Value;
 use std::ffi::OsString;
@@ -33,13 +33,15 @@ pub(crate) struct ShareArgs {
 /// `forebay worker`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
-    /// The dispatcher: `forebay://host:port`; several that share an etcd as `forebay://host:port,host:port`.
+    /// The dispatcher: `forebay://host:port`; several that share an etcd as `forebay://host:port,host:port`. `auto` in a job
+    /// of Slurm or torchrun: port 7077 of its first node.
     #[arg(long, value_name = "URL")]
     pub(crate) dispatcher: String,
-    /// Where to listen for jobs; port 0 is any free one.
+    /// Where to listen for jobs; port 0 is any free one. `auto` is any port where the others of a Slurm or torchrun job
+    /// reach it.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
     pub(crate) listen: String,
-    /// Where jobs find it, when that is not where it listens.
+    /// Where jobs find it, when that is not where it listens; port 0 is the one at which it listens.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
     /// What jobs may choose it by, such as `site=eu`; may be given several times.
@@ -52,27 +54,8 @@ pub(crate) struct WorkerArgs {
     pub(crate) how: MakingArgs,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
-    /// A file with the secret that all processes of the service know.
-    #[arg(long, value_name = "FILE", help_heading = "Credentials")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// The authority that signed the certificates of all processes, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Credentials")]
-    pub(crate) tls_ca: Option<PathBuf>,
-    /// Our certificate chain, in PEM. With it everything is encrypted, and the other side must show one too.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_key",
-        requires = "tls_ca",
-        help_heading = "Credentials"
-    )]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of our certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Credentials")]
-    pub(crate) tls_key: Option<PathBuf>,
-    /// The name in the other side's certificate, when it is not its address.
-    #[arg(long, value_name = "NAME", requires = "tls_cert", help_heading = "Credentials")]
-    pub(crate) tls_name: Option<String>,
+    #[command(flatten)]
+    pub(crate) credentials: CredentialArgs,
 }
 
 /// How batches are made and held.
@@ -182,19 +165,14 @@ impl MakingArgs {
 }
 
 impl WorkerArgs {
-    /// Reads the token; certificates are read by who uses them.
-    pub(crate) fn credentials(&self) -> Result<Credentials> {
-        let token = self.token_file.as_deref().map(Token::from_file).transpose()?;
-        let tls = match (&self.tls_ca, &self.tls_cert, &self.tls_key) {
-            (Some(ca), Some(cert), Some(key)) => Some(PeerTls {
-                ca_file: ca.clone(),
-                cert: cert.clone(),
-                key: key.clone(),
-                name: self.tls_name.clone(),
-            }),
-            _ => None,
-        };
-        Ok(Credentials { token, tls })
+    /// Where the dispatcher is, where to listen, and where jobs find it; `auto` is what the launcher of this job says.
+    pub(crate) fn places(&self) -> Result<(String, String, Option<String>)> {
+        let dispatcher = dispatcher_address(&self.dispatcher)?;
+        if self.listen != "auto" {
+            return Ok((dispatcher, self.listen.clone(), self.advertise.clone()));
+        }
+        let (listen, advertise) = Launch::from_environment()?.listen(0)?;
+        Ok((dispatcher, listen, self.advertise.clone().or(advertise)))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::args::DispatcherArgs;
 use crate::interrupt::Termination;
 use forebay_core::Result;
 use forebay_net::dispatcher::{DispatcherOptions, serve};
+use forebay_net::launcher::Launch;
 use forebay_net::scale::{Cluster, Kubernetes, start};
 use forebay_net::{Pages, Threads};
 use futures::FutureExt;
@@ -19,8 +20,12 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
         Kubernetes::new(url, cluster).map(Arc::new)
     });
     let replicas = replicas.transpose()?;
+    let listen = match args.listen.as_str() {
+        "auto" => Launch::from_environment()?.listen_as_dispatcher()?,
+        given => given.to_owned(),
+    };
     let mut options = DispatcherOptions {
-        listen: args.listen.clone(),
+        listen,
         credentials: args.credentials.resolve()?,
         settings: args.settings()?,
         scale,

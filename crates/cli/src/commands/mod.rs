@@ -11,6 +11,7 @@ mod cache_show;
 mod cache_warm;
 mod capacity;
 mod config;
+mod credentials;
 mod demo;
 mod dispatcher;
 mod index;
@@ -91,6 +92,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Top(args) => status::top(&args, context),
         Command::Scale(args) => status::scale(&args, context),
         Command::Drain(args) => status::drain(&args, context),
+        Command::Credentials(args) => credentials::run(&args, context),
         Command::Share(args) => share::run(&args, context),
         Command::Worker(args) => worker::run(&args, context),
         Command::Bench(args) => bench::run(&args.passed),

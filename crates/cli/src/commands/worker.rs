@@ -20,15 +20,15 @@ const CROSSING: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &WorkerArgs, context: &Context) -> Result<Done> {
     let mut terminate = Termination::new()?;
-    let credentials = args.credentials()?;
+    let credentials = args.credentials.resolve()?;
+    let (dispatcher, listen, advertise) = args.places()?;
     let near = args.same_host == SameHost::Memory;
-    let mut plan = args.how.resolve(Address::Tcp(args.listen.clone()), near)?;
+    let mut plan = args.how.resolve(Address::Tcp(listen), near)?;
     plan.options.near = near;
-    let options = ControlOptions { address: args.dispatcher.clone(), credentials: credentials.clone() };
+    let options = ControlOptions { address: dispatcher, credentials: credentials.clone() };
     let control = Control::new(&options, Threads::shared()?)?;
     let slots = plan.makers.threads.unwrap_or_else(available_threads);
-    let reports =
-        DispatcherReports::new(control, args.advertise.clone(), slots)?.with_tags(args.tags.clone());
+    let reports = DispatcherReports::new(control, advertise, slots)?.with_tags(args.tags.clone());
     let id = reports.worker();
     plan.options.credentials = credentials;
     plan.options.reports = Some((Arc::new(reports), BEAT));

@@ -83,7 +83,8 @@ impl Members {
         }
         match (word("SLURM_JOB_NODELIST"), number("SLURM_NODEID")?) {
             (Some(list), Some(me)) => {
-                let nodes = expand_nodes(&list)?;
+                let nodes =
+                    expand_nodes(&list).map_err(|error| error.while_doing("share a cache among nodes"))?;
                 Self::new(nodes.into_iter().map(|node| format!("{node}:{port}")).collect(), me).map(Some)
             }
             _ => Ok(None),
@@ -107,8 +108,8 @@ impl Members {
 }
 
 /// The nodes of a Slurm list such as `gpu[01-03,7],login`.
-pub(super) fn expand_nodes(list: &str) -> Result<Vec<String>> {
-    let wrong = |why: &str| fault(format!("the list of nodes `{list}` {why}"));
+pub(crate) fn expand_nodes(list: &str) -> Result<Vec<String>> {
+    let wrong = |why: &str| Error::invalid_config(format!("the list of nodes `{list}` {why}"));
     let mut nodes = Vec::new();
     let mut rest = list.trim();
     while !rest.is_empty() {

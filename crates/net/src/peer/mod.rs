@@ -21,6 +21,7 @@ pub use following::{Following, Source};
 pub use health::Health;
 pub use keeper::PeerKeeper;
 pub use members::Members;
+pub(crate) use members::expand_nodes;
 pub use owned::OwnedKeeper;
 
 use crate::client::{RemoteKeeper, RemoteOptions, TcpConnector};

@@ -1,10 +1,11 @@
 //! The `via` setting: where batches are made. One meaning in Python, in TOML and in the environment.
 //!
 //! `"auto"` and `"unix:///path"` are a process of this host that all its jobs share, `"forebay://host:port"` is a
-//! service. A table says more: `{"url": "forebay://host:port", "job": "exp-7", "token_file": "/etc/forebay/token"}`.
+//! service, `"forebay://auto"` the one of the job that Slurm or torchrun started. A table says more: `{"url": "forebay://host:port", "job": "exp-7", "token_file": "/etc/forebay/token"}`.
 
 use super::message::{Late, Packing};
 use crate::credentials::{Credentials, PeerTls, Token};
+use crate::launcher::dispatcher_address;
 use forebay_core::dispatcher::Visitation;
 use forebay_core::{Error, Result};
 use serde_json::{Map, Value};
@@ -54,9 +55,10 @@ pub struct ViaConfig {
     token: Option<String>,
     token_file: Option<PathBuf>,
     tls: Option<PeerTls>,
+    folder: Option<PathBuf>,
 }
 
-const KNOWN: &str = "url, job, late, visitation, target, tag, compression, token, token_file, tls_ca, tls_cert, tls_key, tls_name";
+const KNOWN: &str = "url, job, late, visitation, target, tag, compression, credentials, token, token_file, tls_ca, tls_cert, tls_key, tls_name";
 
 impl ViaConfig {
     /// Reads the setting.
@@ -91,7 +93,7 @@ impl ViaConfig {
             ["job", "late", "visitation", "target", "tag", "compression"].map(&mut text);
         let (token, token_file) = (text("token"), text("token_file").map(PathBuf::from));
         let tls = ["tls_ca", "tls_cert", "tls_key"].map(|name| text(name).map(PathBuf::from));
-        let name = text("tls_name");
+        let (name, folder) = (text("tls_name"), text("credentials").map(PathBuf::from));
         let tls = match tls {
             [Some(ca_file), Some(cert), Some(key)] => Some(PeerTls { ca_file, cert, key, name }),
             [None, None, None] if name.is_none() => None,
@@ -102,6 +104,10 @@ impl ViaConfig {
         };
         if token.is_some() && token_file.is_some() {
             faults.push("token: `token_file` is given too: leave one of them out".to_owned());
+        }
+        if folder.is_some() && (token.is_some() || token_file.is_some() || tls.is_some()) {
+            faults
+                .push("credentials: a token or certificates are given too: leave one of them out".to_owned());
         }
         let url = match url.as_deref().map(read_url) {
             Some(Ok(url)) => Some(url),
@@ -127,11 +133,14 @@ impl ViaConfig {
         if tag.is_some() && !matches!(url, ViaUrl::Service(_)) {
             faults.push("tag: only workers of a service have tags: write forebay://host:port".to_owned());
         }
-        Some(Self { url, job, late, visitation, target, tag, compression, token, token_file, tls })
+        Some(Self { url, job, late, visitation, target, tag, compression, token, token_file, tls, folder })
     }
 
     /// How both sides show who they are. Reads the file of the token, or `FOREBAY_TOKEN` when none is named.
     pub fn credentials(&self) -> Result<Credentials> {
+        if let Some(folder) = &self.folder {
+            return Credentials::from_folder(folder);
+        }
         let token = match (&self.token, &self.token_file) {
             (Some(text), _) => Some(Token::new(text)?),
             (None, Some(file)) => Some(Token::from_file(file)?),
@@ -204,6 +213,8 @@ fn read_url(url: &str) -> Result<ViaUrl, String> {
         return Ok(ViaUrl::Unix(path.into()));
     }
     if let Some(address) = url.strip_prefix("forebay://") {
+        let found = dispatcher_address(url).map_err(|error| error.chain())?;
+        let address = if found == url { address } else { &found };
         let addresses = address.trim_end_matches('/').split(',').map(service_address);
         return addresses.collect::<Result<Vec<_>, _>>().map(|all| ViaUrl::Service(all.join(",")));
     }

@@ -11,6 +11,7 @@ use forebay_core::dispatcher::{Command, Reply, View, WorkerId};
 use forebay_core::scale::Wanted;
 use forebay_core::{Error, Result};
 use forebay_net::dispatcher::{Control, ControlOptions};
+use forebay_net::launcher::dispatcher_address;
 use forebay_net::service::Address;
 use forebay_net::service::worker::{WorkerView, share_socket, show};
 use forebay_net::{Credentials, Threads};
@@ -97,7 +98,8 @@ impl Asked {
         }
         let wait = Duration::try_from_secs_f64(args.wait)
             .map_err(|error| Error::invalid_config("read `--wait`: it is no time").with_source(error))?;
-        let options = ControlOptions { address: args.url.clone(), credentials: args.credentials.resolve()? };
+        let address = dispatcher_address(&args.url)?;
+        let options = ControlOptions { address, credentials: args.credentials.resolve()? };
         Ok(Self::Dispatcher { control: Control::new(&options, Threads::shared()?)?, wait })
     }
 

@@ -25,7 +25,8 @@ pub struct DispatcherReports {
 }
 
 impl DispatcherReports {
-    /// A worker of a random id. Clients find it at `advertise`, or where it listens.
+    /// A worker of a random id. Clients find it at `advertise`, or where it listens; port 0 of `advertise` is the one
+    /// at which it listens.
     pub fn new(control: Control, advertise: Option<String>, slots: usize) -> Result<Self> {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&random()?[..8]);
@@ -47,13 +48,22 @@ impl DispatcherReports {
     }
 }
 
+/// What clients are told of a worker that listens at `bound`.
+fn advertised(advertise: Option<&str>, bound: &str) -> String {
+    let Some(advertise) = advertise else { return bound.to_owned() };
+    match (advertise.strip_suffix(":0"), bound.rsplit_once(':')) {
+        (Some(host), Some((_, port))) => format!("{host}:{port}"),
+        _ => advertise.to_owned(),
+    }
+}
+
 fn unexpected(reply: &Reply) -> Error {
     Error::internal(format!("report to the dispatcher: it answered {reply:?}"))
 }
 
 impl Reports for DispatcherReports {
     fn register(&self, address: &Address) -> Result<()> {
-        let address = self.advertise.clone().unwrap_or_else(|| address.to_string());
+        let address = advertised(self.advertise.as_deref(), &address.to_string());
         let (worker, tags, slots) = (self.worker, self.tags.clone(), self.slots);
         let command = Command::RegisterWorker { worker, address, tags, slots };
         match self.control.call(&command, WAIT)? {
@@ -89,5 +99,22 @@ impl Reports for DispatcherReports {
         let command = Command::RemoveWorker { worker: self.worker, incarnation };
         // It will notice by itself when it cannot be told.
         let _ = self.control.call(&command, Duration::from_millis(500));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_0_of_the_advertised_address_is_the_one_that_is_bound() {
+        for (advertise, told) in [
+            (None, "0.0.0.0:4711"),
+            (Some("node-3:0"), "node-3:4711"),
+            (Some("[fd00::3]:0"), "[fd00::3]:4711"),
+            (Some("node-3:80"), "node-3:80"),
+        ] {
+            assert_eq!(advertised(advertise, "0.0.0.0:4711"), told);
+        }
     }
 }
