@@ -10,6 +10,7 @@
 mod pages;
 mod rows;
 pub mod shared;
+mod shelf;
 mod views;
 
 pub use rows::{RowMut, Rows};
@@ -17,9 +18,9 @@ pub use shared::SharedMemory;
 pub use views::SharedViews;
 
 use pages::{allocate, release};
-use std::collections::BTreeMap;
+use shelf::{Keep, Shelf};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Alignment of every buffer, in bytes: a page, more than any framework or device asks for.
 pub const ALIGNMENT: usize = 4096;
@@ -51,86 +52,44 @@ unsafe impl Sync for Buffer {}
 #[derive(Clone)]
 pub struct BufferPool(Arc<Shelf>);
 
-struct Shelf {
-    keep_bytes: usize,
-    /// Whether large buffers can be shown to other processes.
-    shared: bool,
-    free: Mutex<Free>,
-}
-
-#[derive(Default)]
-struct Free {
-    /// Start addresses by capacity; addresses are integers so that the map is `Send`.
-    by_capacity: BTreeMap<usize, Vec<usize>>,
-    shared_by_capacity: BTreeMap<usize, Vec<shared::Memory>>,
-    bytes: usize,
-}
-
 impl BufferPool {
     /// A pool that keeps at most `keep_bytes` of unused memory; more is given back to the system.
     pub fn new(keep_bytes: usize) -> Self {
-        Self(Arc::new(Shelf { keep_bytes, shared: false, free: Mutex::default() }))
+        Self(Arc::new(Shelf::new(Keep::Idle(keep_bytes), false)))
     }
 
     /// A pool whose larger buffers other processes of this host can map.
     ///
     /// Where the system gives no such memory, or the process has too many descriptors, buffers are ordinary ones.
     pub fn shared(keep_bytes: usize) -> Self {
-        Self(Arc::new(Shelf { keep_bytes, shared: true, free: Mutex::default() }))
+        Self(Arc::new(Shelf::new(Keep::Idle(keep_bytes), true)))
+    }
+
+    /// A pool whose unused memory and memory in use are together no more than `total_bytes`: where more than that is in
+    /// use, nothing is kept. With `shared`, other processes of this host can map its larger buffers.
+    pub fn within(total_bytes: usize, shared: bool) -> Self {
+        Self(Arc::new(Shelf::new(Keep::WithUsed(total_bytes), shared)))
     }
 
     /// A buffer of `len` bytes. Its contents are unspecified but initialised: zeros, or an earlier batch.
     pub fn take(&self, len: usize) -> Buffer {
         let capacity = len.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-        if self.0.shared && capacity >= shared::SHARED_FROM {
-            let reused = self.0.lock().take_shared(capacity);
-            if let Some(memory) = reused.or_else(|| shared::Memory::new(capacity)) {
+        let pool = Arc::downgrade(&self.0);
+        if self.0.is_shared() && capacity >= shared::SHARED_FROM {
+            let fresh = || shared::Memory::new(capacity).inspect(|_| self.0.took_shared(capacity));
+            if let Some(memory) = self.0.take_shared(capacity).or_else(fresh) {
                 let start = memory.start();
-                let owner = Owner::Shared(SharedMemory::new(memory, Arc::downgrade(&self.0)));
+                let owner = Owner::Shared(SharedMemory::new(memory, pool));
                 return Buffer { start, len, capacity, owner };
             }
         }
-        let reused = self.0.lock().take(capacity);
-        let start = reused.unwrap_or_else(|| allocate(capacity));
-        Buffer { start, len, capacity, owner: Owner::Pool(Arc::downgrade(&self.0)) }
+        let start = self.0.take(capacity).unwrap_or_else(|| allocate(capacity));
+        Buffer { start, len, capacity, owner: Owner::Pool(pool) }
     }
 
     /// Bytes lying unused in the pool.
     pub fn idle_bytes(&self) -> usize {
-        self.0.lock().bytes
-    }
-}
-
-impl Shelf {
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Free {
-    fn take(&mut self, capacity: usize) -> Option<NonNull<u8>> {
-        let stack = self.by_capacity.get_mut(&capacity)?;
-        let start = NonNull::new(stack.pop()? as *mut u8)?;
-        self.bytes -= capacity;
-        Some(start)
-    }
-
-    fn take_shared(&mut self, capacity: usize) -> Option<shared::Memory> {
-        let memory = self.shared_by_capacity.get_mut(&capacity)?.pop()?;
-        self.bytes -= capacity;
-        Some(memory)
-    }
-}
-
-impl Drop for Shelf {
-    fn drop(&mut self) {
-        for (capacity, starts) in std::mem::take(&mut self.lock().by_capacity) {
-            for start in starts {
-                if let Some(start) = NonNull::new(start as *mut u8) {
-                    release(start, capacity);
-                }
-            }
-        }
+        self.0.idle_bytes()
     }
 }
 
@@ -205,11 +164,7 @@ impl Drop for Buffer {
             }
             Owner::Pool(pool) => {
                 if let Some(shelf) = pool.upgrade() {
-                    let mut free = shelf.lock();
-                    if free.bytes + self.capacity <= shelf.keep_bytes {
-                        free.bytes += self.capacity;
-                        let start = self.start.as_ptr() as usize;
-                        free.by_capacity.entry(self.capacity).or_default().push(start);
+                    if shelf.put_back(self.start, self.capacity) {
                         return;
                     }
                 }
@@ -238,6 +193,32 @@ mod tests {
         assert_eq!(pool.idle_bytes(), 0, "a buffer above the limit goes back to the system");
         drop(again);
         assert_eq!(pool.idle_bytes(), 8192);
+    }
+
+    #[test]
+    fn what_lies_idle_counts_together_with_what_is_in_use() {
+        const ONE: usize = shared::SHARED_FROM;
+        for shared in [false, true] {
+            let pool = BufferPool::within(4 * ONE, shared);
+            let mut held: Vec<Buffer> = (0..4).map(|_| pool.take(ONE)).collect();
+            let address = held[3].as_ptr();
+            held.truncate(3);
+            assert_eq!(pool.idle_bytes(), ONE);
+            assert_eq!(pool.take(ONE).as_ptr(), address, "what lies idle is used again");
+            // A buffer of another size takes the place of idle ones, which would otherwise never be given back.
+            let other = pool.take(2 * ONE);
+            assert_eq!(pool.idle_bytes(), 0);
+            drop(held.pop());
+            assert_eq!(pool.idle_bytes(), 0, "four are in use");
+            drop(other);
+            drop(held);
+            assert_eq!(pool.idle_bytes(), 4 * ONE);
+            // More than allowed may be in use: whoever takes it has bounds of its own. Nothing is kept then.
+            let held: Vec<Buffer> = (0..8).map(|_| pool.take(ONE + 1)).collect();
+            assert_eq!(pool.idle_bytes(), 0);
+            drop(held);
+            assert!(pool.idle_bytes() > 0 && pool.idle_bytes() <= 4 * ONE);
+        }
     }
 
     #[test]

@@ -141,9 +141,8 @@ impl MakingArgs {
             let why = "spill late batches: no folder was named";
             return Err(Error::invalid_config(why).with_hint("give `--spill DIR`"));
         }
-        // Memory that is used again costs no page faults; what lies idle is a part of what is in use at most.
-        let keep = usize::try_from(staging_bytes / 2).unwrap_or(usize::MAX);
-        let pool = if shared { BufferPool::shared(keep) } else { BufferPool::new(keep) };
+        // Memory that is used again costs no page faults. What lies idle is a part of what `--staging` allows.
+        let pool = BufferPool::within(usize::try_from(staging_bytes).unwrap_or(usize::MAX), shared);
         let makers = RealMakers {
             threads: self.threads.map(|threads| threads as usize),
             memory_bytes: None,

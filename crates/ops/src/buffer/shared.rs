@@ -86,15 +86,8 @@ impl std::fmt::Debug for SharedMemory {
 impl Drop for Used {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        if *self.retired.get_mut() {
-            return;
-        }
         if let Some(shelf) = self.pool.upgrade() {
-            let mut free = shelf.lock();
-            if free.bytes + memory.size <= shelf.keep_bytes {
-                free.bytes += memory.size;
-                free.shared_by_capacity.entry(memory.size).or_default().push(memory);
-            }
+            shelf.put_back_shared(memory, *self.retired.get_mut());
         }
     }
 }
@@ -124,6 +117,10 @@ impl Memory {
 
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.size
     }
 }
 
