@@ -1,5 +1,6 @@
 //! What the disk tier costs beside plain direct reads of the same size from a plain file, and beside reads of that file
-//! through the store that the tier reads through: five rounds of each, in turn.
+//! through the store that the tier reads through: five rounds of each, in turn. Plain reads go into fresh memory each,
+//! into one buffer a thread, and into one buffer a thread that lies in large pages.
 //! `cargo run --release -p forebay-engine --example disk_tier_cost [DIR] [PAYLOADS] [BYTES]` prints JSON.
 #![expect(clippy::unwrap_used, reason = "an example ends where it cannot go on")]
 #![expect(clippy::print_stdout, reason = "printing is what it is for")]
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use forebay_core::cache::{PayloadId, Rank};
 use forebay_engine::cache::Payload;
 use forebay_engine::cache::disk::DiskTier;
+use forebay_store::local::map::prefer_huge_pages;
 use forebay_store::local::{LocalOptions, ReadMode};
 use forebay_store::{LocalStore, Store};
 use futures::stream::{self, StreamExt};
@@ -23,6 +25,15 @@ use std::time::Instant;
 const IN_FLIGHT: usize = 32;
 const ROUNDS: usize = 5;
 const BLOCK: usize = 4096;
+const LARGE_PAGE: usize = 2 << 20;
+
+/// What plain reads read into.
+#[derive(Clone, Copy)]
+enum Into {
+    Fresh,
+    Reused,
+    LargePages,
+}
 
 fn main() {
     let mut args = std::env::args().skip(1);
@@ -38,6 +49,7 @@ fn main() {
     let store = LocalStore::with_options(dir.clone(), &local);
     let padded = length.next_multiple_of(BLOCK) as u64;
     let (mut through_tier, mut through_store, mut through_file) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut reused, mut large) = (Vec::new(), Vec::new());
     let (mut cpu_tier, mut cpu_store, mut cpu_file) = (0.0, 0.0, 0.0);
     for round in 0..ROUNDS as u64 {
         let order = move |at: u64| (at + round * 7919).wrapping_mul(0x9E37_79B9_7F4A_7C15) % payloads;
@@ -73,9 +85,14 @@ fn main() {
         through_store.push(gigabytes / began.elapsed().as_secs_f64());
         cpu_store += (cpu_seconds() - cpu) / gigabytes / ROUNDS as f64;
         let (began, cpu) = (Instant::now(), cpu_seconds());
-        read_plain(&plain, payloads, length, order);
+        read_plain(&plain, payloads, length, order, Into::Fresh);
         through_file.push(gigabytes / began.elapsed().as_secs_f64());
         cpu_file += (cpu_seconds() - cpu) / gigabytes / ROUNDS as f64;
+        for (into, rates) in [(Into::Reused, &mut reused), (Into::LargePages, &mut large)] {
+            let began = Instant::now();
+            read_plain(&plain, payloads, length, order, into);
+            rates.push(gigabytes / began.elapsed().as_secs_f64());
+        }
     }
     assert_eq!(tier.view().damaged, 0);
     let ratios: Vec<f64> = through_tier.iter().zip(&through_file).map(|(tier, file)| tier / file).collect();
@@ -83,6 +100,7 @@ fn main() {
         "{{\"payloads\": {payloads}, \"payload_bytes\": {length}, \"in_flight\": {IN_FLIGHT}, \
          \"tier_gb_per_second\": {through_tier:.2?}, \"store_gb_per_second\": {through_store:.2?}, \
          \"plain_direct_gb_per_second\": {through_file:.2?}, \
+         \"plain_reused_gb_per_second\": {reused:.2?}, \"plain_large_pages_gb_per_second\": {large:.2?}, \
          \"cpu_seconds_per_gb\": {{\"tier\": {cpu_tier:.3}, \"store\": {cpu_store:.3}, \"plain\": {cpu_file:.3}}}, \
          \"ratio\": {ratios:.3?}, \"median_ratio\": {:.3}}}",
         median(&ratios)
@@ -112,7 +130,7 @@ fn fill(dir: &Path, plain: &Path, payloads: u64, length: usize) -> DiskTier {
 }
 
 /// Blocking direct reads at block edges into aligned memory, as many at once as the tier has in flight.
-fn read_plain(path: &Path, payloads: u64, length: usize, order: impl Fn(u64) -> u64 + Sync) {
+fn read_plain(path: &Path, payloads: u64, length: usize, order: impl Fn(u64) -> u64 + Sync, into: Into) {
     let next = AtomicU64::new(0);
     let padded = length.next_multiple_of(BLOCK);
     std::thread::scope(|scope| {
@@ -120,14 +138,21 @@ fn read_plain(path: &Path, payloads: u64, length: usize, order: impl Fn(u64) -> 
             scope.spawn(|| {
                 let flags = OFlags::DIRECT.bits() as i32;
                 let file = File::options().read(true).custom_flags(flags).open(path).unwrap();
+                let mut memory: Vec<u8> = Vec::with_capacity(padded + 2 * LARGE_PAGE);
+                if matches!(into, Into::LargePages) {
+                    prefer_huge_pages(memory.spare_capacity_mut());
+                }
+                memory.resize(padded + 2 * LARGE_PAGE, 0);
                 loop {
                     let at = next.fetch_add(1, Relaxed);
                     if at >= payloads {
                         return;
                     }
-                    // Fresh memory for each, as a loader needs it.
-                    let mut memory = vec![0; padded + BLOCK];
-                    let skip = memory.as_ptr().align_offset(BLOCK);
+                    if matches!(into, Into::Fresh) {
+                        memory = vec![0; padded + BLOCK];
+                    }
+                    let edge = if matches!(into, Into::LargePages) { LARGE_PAGE } else { BLOCK };
+                    let skip = memory.as_ptr().align_offset(edge);
                     file.read_exact_at(&mut memory[skip..skip + padded], order(at) * padded as u64).unwrap();
                     std::hint::black_box(&memory);
                 }

@@ -113,6 +113,16 @@ impl<W> Claims<W> {
         }
     }
 
+    /// Whether anyone claims it.
+    pub fn is_held(&self, name: PayloadId) -> bool {
+        self.held.contains_key(&name)
+    }
+
+    /// What a client claims or waits for.
+    pub fn of(&self, client: Client) -> Vec<PayloadId> {
+        self.by_client.get(&client).map(|names| names.iter().copied().collect()).unwrap_or_default()
+    }
+
     /// Claims that are held.
     pub fn len(&self) -> usize {
         self.held.len()

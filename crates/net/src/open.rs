@@ -68,7 +68,7 @@ fn kept_at(config: &CacheConfig, surroundings: &Surroundings) -> Result<CacheAt>
 }
 
 /// The cache of this host, whose process is started when it is not there. Caches on other disks are other processes.
-/// What peers are served from is a connection of its own, which claims nothing.
+/// What peers are served from is a connection of its own, whose claims are those of peers.
 fn open_host(config: &CacheConfig, command: &[OsString], peers: bool) -> Result<Kept> {
     let mut socket = default_socket()?;
     let mut start = command.to_vec();

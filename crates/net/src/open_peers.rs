@@ -18,6 +18,8 @@ use tokio::sync::watch;
 const PORT: u16 = 7846;
 /// What the cache is called at a dispatcher when nobody says.
 const NAME: &str = "cache";
+/// How long a peer may fetch what it will give to us, before others do.
+const PEER_FETCH: Duration = Duration::from_secs(10);
 /// How often a rank looks whether the one that serves its host is still there.
 const TAKE_OVER: Duration = Duration::from_secs(2);
 
@@ -94,7 +96,11 @@ impl Job {
         }
         let keeper = PeerKeeper::new(local, owners, &members, options, threads.clone())?;
         let served = Arc::new(OwnedKeeper::new(served, self.owners()));
-        let options = ServerOptions { credentials: self.credentials.clone(), ..ServerOptions::default() };
+        let options = ServerOptions {
+            credentials: self.credentials.clone(),
+            claim_time: PEER_FETCH,
+            ..ServerOptions::default()
+        };
         serve(&keeper, Server::new(served, options, threads.clone()), members.own(), &threads)?;
         if let Some(source) = source {
             let (seed, owners, changing) = (self.seed, self.owners.clone(), keeper.downgrade());

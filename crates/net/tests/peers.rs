@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{BOTH, Flow, LONG, MapKeeper, Pipe, body, payloads};
+use common::{BOTH, Flow, LONG, MEMORY, MapKeeper, Pipe, body, payloads};
 use forebay_core::cache::{Capacity, Cost, Ownership, Residency};
-use forebay_engine::cache::{Keeper, Look, Payload, Tier};
+use forebay_engine::cache::{Keeper, LocalKeeper, Look, Payload, Read, Tier};
 use forebay_net::peer::{OwnedKeeper, PeerKeeper, PeerOptions};
 use forebay_net::wire::Kind;
 use forebay_net::{Connect, Credentials, Server, ServerOptions, TcpConnector, Threads, Token};
@@ -206,8 +206,8 @@ async fn p046_three_nodes_read_the_store_once_and_exchange_payloads_only() {
     }
     for (node, before) in nodes.iter().zip(&before) {
         let since = node.server.as_ref().unwrap().counts().since(before);
-        assert!(since.of(Kind::Read) > 0);
-        assert_eq!(since.total(), since.of(Kind::Read), "only payloads are asked for: {since:?}");
+        assert!(since.of(Kind::Ask) > 0);
+        assert_eq!(since.total(), since.of(Kind::Ask), "only payloads are asked for: {since:?}");
         assert!(node.map.view().memory.bytes <= room(&all) && node.map.view().memory.refused == 0);
     }
 }
@@ -358,10 +358,10 @@ async fn p047_gifts_that_find_no_room_are_dropped_and_nobody_waits_for_them() {
     assert!(view.given <= 10 && maps[1].len() as u64 == view.given, "{view:?}");
 }
 
-/// Two processes of one host want the same payload of a peer at once: one asks, the other waits for that one and then
-/// asks the peer too. Nobody goes to the store.
+/// Two processes of one host want the same payload of a peer at once: both ask the owner, which knows who is to fetch it.
+/// Nobody goes to the store, and nobody here is left with a claim.
 #[tokio::test(start_paused = true)]
-async fn p047_who_waited_here_in_vain_asks_the_owner_before_the_store() {
+async fn p047_processes_of_a_host_ask_the_owner_before_the_store() {
     use forebay_net::{RemoteKeeper, RemoteOptions};
     let all = payloads(50);
     let (theirs, ours) = (MapKeeper::new(u64::MAX), MapKeeper::new(u64::MAX));
@@ -388,10 +388,107 @@ async fn p047_who_waited_here_in_vain_asks_the_owner_before_the_store() {
     theirs.keep(one, BOTH, &body(&one)).await;
     let asked = [one];
     assert!(matches!(processes[0].look(&asked).await[0], Look::Near { tier: Tier::Peer, .. }));
-    assert!(matches!(processes[1].look(&asked).await[0], Look::Coming));
+    assert!(matches!(processes[1].look(&asked).await[0], Look::Near { tier: Tier::Peer, .. }));
     let reads = futures::future::join(processes[0].read(&asked), processes[1].read(&asked)).await;
     let expected = Some((body(&one), Tier::Peer));
     assert_eq!((&reads.0[0], &reads.1[0]), (&expected, &expected));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(host.claimed(), 0);
+}
+
+/// An owner whose own store is slow says at once that a payload is coming. Who waits for it gets it, and does not take the
+/// owner for sick.
+#[tokio::test(start_paused = true)]
+async fn p047_an_owner_that_waits_for_its_store_is_well_and_gives_what_came() {
+    let all = payloads(200);
+    let keeper = Arc::new(LocalKeeper::new(u64::MAX, None));
+    let owned = OwnedKeeper::new(keeper.clone(), plan(1, 2, &all, None).ownership.into());
+    let owner = Arc::new(Server::new(Arc::new(owned), ServerOptions::default(), Threads::current()));
+    let asker = asker(&owner, &all);
+    let mine = asked_of_the_owner(&all);
+    let (slow, ready) = (mine[0], mine[1]);
+    // The owner's loader fetches one, and has the other.
+    assert!(matches!(keeper.look(&[slow]).await[0], Look::Absent));
+    keeper.keep(ready, MEMORY, &body(&ready)).await;
+    for _ in 0..3 {
+        assert!(matches!(asker.look(&[slow]).await[0], Look::Near { tier: Tier::Peer, .. }));
+        assert_eq!(asker.read_now(&[slow]).await, [Read::Coming]);
+        let reading = asker.read(std::slice::from_ref(&slow));
+        assert!(tokio::time::timeout(Duration::from_secs(4), reading).await.is_err());
+        // Ready ones are given meanwhile, by the connection there is.
+        assert!(matches!(asker.look(&[ready]).await[0], Look::Near { tier: Tier::Peer, .. }));
+        assert_eq!(asker.read_now(&[ready]).await, [Read::Here(body(&ready), Tier::Peer)]);
+    }
+    assert!(matches!(asker.look(&[slow]).await[0], Look::Near { tier: Tier::Peer, .. }));
+    let asked = [slow];
+    let bytes = body(&slow);
+    let came = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        keeper.keep(slow, MEMORY, &bytes).await;
+    };
+    let (found, ()) = futures::future::join(asker.read(&asked), came).await;
+    assert_eq!(found, [Some((body(&slow), Tier::Peer))]);
+    let view = asker.peers_view();
+    assert_eq!(view.unanswered, 0, "{view:?}");
+}
+
+/// A peer that was told to fetch a payload is waited for, by other peers and by the owner; when it gives up or is gone,
+/// one of those fetches it.
+#[tokio::test(start_paused = true)]
+async fn p046_what_is_on_its_way_to_its_owner_is_waited_for() {
+    for end in ["given", "given up", "gone", "silent"] {
+        let all = payloads(200);
+        let keeper = Arc::new(LocalKeeper::new(u64::MAX, None));
+        let owned = OwnedKeeper::new(keeper.clone(), plan(1, 2, &all, None).ownership.into());
+        let owner = Arc::new(Server::new(Arc::new(owned), ServerOptions::default(), Threads::current()));
+        let (first, second) = (asker(&owner, &all), asker(&owner, &all));
+        let one = [asked_of_the_owner(&all)[0]];
+        first.look(&one).await;
+        assert_eq!(first.read_now(&one).await, [Read::Absent], "it is the one to fetch");
+        second.look(&one).await;
+        assert_eq!(second.read_now(&one).await, [Read::Coming]);
+        assert!(matches!(keeper.look(&one).await[0], Look::Coming), "also for the owner");
+        let (waiting, other) = (keeper.clone(), second.read(&one));
+        let own = tokio::spawn(async move { waiting.read(&one).await });
+        let ending = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            match end {
+                "given" => {
+                    first.keep(one[0], BOTH, &body(&one[0])).await;
+                    first.flush().await;
+                }
+                "given up" => first.give_up(one[0]),
+                "gone" => drop(first),
+                // Nothing is said for longer than a peer may take.
+                _ => tokio::time::sleep(Duration::from_secs(40)).await,
+            }
+        };
+        let (other, ()) = futures::future::join(other, ending).await;
+        if end == "given" {
+            assert_eq!(other, [Some((body(&one[0]), Tier::Peer))]);
+            assert_eq!(own.await.unwrap(), [Some((body(&one[0]), Tier::Memory))]);
+        } else {
+            assert_eq!(other, [None], "{end}");
+            second.give_up(one[0]);
+            assert_eq!(tokio::time::timeout(LONG, own).await.expect(end).unwrap(), [None], "{end}");
+            tokio::time::sleep(LONG).await;
+            assert!(matches!(keeper.look(&one).await[0], Look::Absent), "{end}: nobody claims it");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(owner.claimed(), 0, "{end}");
+    }
+}
+
+/// Node 0 of two, which asks this owner.
+fn asker(owner: &Arc<Server>, all: &[Payload]) -> PeerKeeper {
+    let connectors: Vec<Box<dyn Connect>> =
+        vec![Box::new(Pipe::to(owner.clone())), Box::new(Pipe::to(owner.clone()))];
+    let Plan { ownership, options, .. } = plan(0, 2, all, None);
+    let local = Arc::new(LocalKeeper::new(0, None));
+    PeerKeeper::with_connectors(local, Arc::new(ownership), connectors, options, Threads::current())
+}
+
+fn asked_of_the_owner(all: &[Payload]) -> Vec<Payload> {
+    let ownership = Ownership::new(11, &NAMES[..2], 0).unwrap();
+    all.iter().copied().filter(|payload| !ownership.is_mine(payload.rank)).collect()
 }

@@ -78,6 +78,17 @@ pub enum Look {
     Absent,
 }
 
+/// What became of reading a payload without waiting for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// It is here.
+    Here(Bytes, Tier),
+    /// Somebody is fetching it, here or elsewhere: [`Keeper::read`] waits for that one.
+    Coming,
+    /// It has to come from the store, as with [`Look::Absent`].
+    Absent,
+}
+
 /// Bytes and counts of one tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierView {
@@ -146,6 +157,16 @@ pub trait Keeper: Send + Sync + std::fmt::Debug {
     /// Reads payloads that were [`Look::Near`] or [`Look::Coming`], one answer each, in order. `None` sends the asker to the store, as
     /// [`Look::Absent`] does.
     fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>>;
+
+    /// As [`Self::read`], without waiting for what a peer's peer fetches: whoever holds memory for what it reads may
+    /// not, since the other may wait for such memory too.
+    fn read_now<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Read>> {
+        async move {
+            let found = self.read(payloads).await.into_iter();
+            found.map(|found| found.map_or(Read::Absent, |(bytes, tier)| Read::Here(bytes, tier))).collect()
+        }
+        .boxed()
+    }
 
     /// Takes a payload that came from the store; `place` says where it belongs on this node. Cheap when it belongs
     /// nowhere.

@@ -3,7 +3,7 @@
 
 use super::choosing::{Choosing, Why};
 use super::values::{Preparing, Values};
-use super::{CacheAt, CacheConfig, Keeper, KeeperView, LocalKeeper, Look, Owners, Payload, Tier};
+use super::{CacheAt, CacheConfig, Keeper, KeeperView, LocalKeeper, Look, Owners, Payload, Read, Tier};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
 use crate::sync::{mpsc, thread};
@@ -178,20 +178,41 @@ impl Cache {
         for (answer, payload) in answers.into_iter().zip(payloads) {
             let whole = answer.filter(|(bytes, _)| bytes.len() as u64 == payload.length);
             if let Some((bytes, tier)) = &whole {
-                self.count_hit(*tier, payload.length);
-                let place = self.payload_place(payload.rank).await;
-                // What is on disk already belongs at most into memory too.
-                let disk = place.disk && *tier == Tier::Peer;
-                let missing = Place { memory: place.memory && *tier != Tier::Memory, disk };
-                if missing.is_kept() {
-                    self.keeper.settle(*payload, missing, bytes).await;
-                }
+                self.take_in(payload, bytes, *tier).await;
             }
             read.push(whole.map(|(bytes, _)| bytes));
         }
         // A keeper that answers too little has not got the rest.
         read.resize(payloads.len(), None);
         read
+    }
+
+    /// As [`Self::read`], but what somebody elsewhere fetches is not waited for.
+    pub(crate) async fn read_now(&self, payloads: &[Payload]) -> Vec<Read> {
+        let mut read = self.keeper.read_now(payloads).await;
+        read.resize(payloads.len(), Read::Absent);
+        for (answer, payload) in read.iter_mut().zip(payloads) {
+            match answer {
+                Read::Here(bytes, tier) if bytes.len() as u64 == payload.length => {
+                    self.take_in(payload, bytes, *tier).await;
+                }
+                Read::Here(..) => *answer = Read::Absent,
+                Read::Coming | Read::Absent => {}
+            }
+        }
+        read
+    }
+
+    /// Counts what was read, and keeps it where it belongs and is not yet.
+    async fn take_in(&self, payload: &Payload, bytes: &Bytes, tier: Tier) {
+        self.count_hit(tier, payload.length);
+        let place = self.payload_place(payload.rank).await;
+        // What is on disk already belongs at most into memory too.
+        let disk = place.disk && tier == Tier::Peer;
+        let missing = Place { memory: place.memory && tier != Tier::Memory, disk };
+        if missing.is_kept() {
+            self.keeper.settle(*payload, missing, bytes).await;
+        }
     }
 
     /// We are to fetch it.

@@ -110,7 +110,7 @@ impl Fetcher {
             if let (Some(claim), Ok(bytes)) = (wanted.take_claim(), &part) {
                 kept.push((claim, bytes.clone(), Arc::clone(&hold)));
             }
-            self.put(&waiting.samples[wanted.pending], wanted.field, part, range.start, hold);
+            self.put(&waiting.samples[wanted.pending], wanted.field, part, range.start, Some(hold));
         }
         if let Some((last, cache)) = last.filter(|_| !kept.is_empty()) {
             last.spawn(async move {

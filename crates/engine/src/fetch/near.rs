@@ -8,7 +8,7 @@ use super::carry::{Entry, Waiting};
 use super::gate::Turn;
 use super::pending::{Pending, Wanted};
 use crate::budget::Hold;
-use crate::cache::{Cache, Look, Payload, Tier, ValueLook};
+use crate::cache::{Cache, Look, Payload, Read, Tier, ValueLook};
 use crate::sync::Mutex;
 use forebay_core::manifest::Location;
 use forebay_core::request::{RequestLimits, Want, plan_requests};
@@ -83,8 +83,7 @@ impl Fetcher {
         for part in parts {
             match looks.next().unwrap_or(Look::Absent) {
                 Look::Here(bytes) if bytes.len() as u64 == part.location.length => {
-                    let hold = Arc::new(self.budget.reserve_anyway(0));
-                    self.put(&samples[part.pending], part.field, Ok(bytes), part.location.offset, hold);
+                    self.put(&samples[part.pending], part.field, Ok(bytes), part.location.offset, None);
                 }
                 Look::Here(_) | Look::Absent => found.absent.push(part),
                 Look::Coming => found.coming.push(part),
@@ -122,8 +121,7 @@ impl Fetcher {
             let Some(payload) = &part.payload else { continue };
             match cache.look_value(part.field, payload).await {
                 ValueLook::Here(value) => {
-                    let hold = Arc::new(self.budget.reserve_anyway(0));
-                    self.put(&samples[part.pending], part.field, Ok(value), part.location.offset, hold);
+                    self.put(&samples[part.pending], part.field, Ok(value), part.location.offset, None);
                 }
                 ValueLook::Coming => found.coming.push(part),
                 ValueLook::Claimed(claim) => {
@@ -146,21 +144,26 @@ impl Fetcher {
     ) {
         let Some(cache) = self.cache.clone() else { return };
         let payloads: Vec<Payload> = parts.iter().filter_map(|part| part.payload).collect();
-        let mut answers = cache.read(&payloads).await.into_iter();
+        let mut answers = cache.read_now(&payloads).await.into_iter();
         let mut missing = Vec::new();
         for part in parts {
             let hold = hold.split(part.location.length);
-            match answers.next().flatten() {
-                Some(bytes) => {
+            match answers.next().unwrap_or(Read::Absent) {
+                Read::Here(bytes, _) => {
                     self.put(
                         &samples[part.pending],
                         part.field,
                         Ok(bytes),
                         part.location.offset,
-                        Arc::new(hold),
+                        Some(Arc::new(hold)),
                     );
                 }
-                None => missing.push((part, hold)),
+                // Waited for without a reservation: whoever fetches it made one.
+                Read::Coming => {
+                    drop(hold);
+                    self.tasks.spawn(Arc::clone(&self).fetch_coming(Arc::clone(&samples), part));
+                }
+                Read::Absent => missing.push((part, hold)),
             }
         }
         let missing = missed.group_ended(missing);
@@ -178,16 +181,14 @@ impl Fetcher {
         if !pending.has_claim(part.field)
             && let Some(value) = cache.read_value(part.field, &payload).await
         {
-            let hold = Arc::new(self.budget.reserve_anyway(0));
-            return self.put(pending, part.field, Ok(value), part.location.offset, hold);
+            return self.put(pending, part.field, Ok(value), part.location.offset, None);
         }
         let Some(bytes) = cache.read(&[payload]).await.pop().flatten() else {
             // Waiting for memory now could wait for ever: what is ahead of this sample may wait for it.
             let hold = self.budget.reserve_anyway(part.location.length);
             return self.fetch_missing(cache, Arc::clone(&samples), vec![(part, hold)]);
         };
-        let hold = Arc::new(self.budget.reserve_anyway(0));
-        self.put(pending, part.field, Ok(bytes), part.location.offset, hold);
+        self.put(pending, part.field, Ok(bytes), part.location.offset, None);
     }
 
     /// Starts requests for parts whose bytes are reserved already.

@@ -46,6 +46,27 @@ struct Slots {
     waited: bool,
 }
 
+/// What a sample is made of, once nothing is missing.
+struct Whole {
+    inputs: Result<Vec<Input>>,
+    claims: Vec<ValueClaim>,
+    holds: Vec<Arc<Hold>>,
+    fetched: bool,
+}
+
+impl Slots {
+    fn take(&mut self) -> Whole {
+        let inputs = match self.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut self.inputs)),
+        };
+        let (claims, holds) = (std::mem::take(&mut self.claims), std::mem::take(&mut self.holds));
+        // What memory had is the cache's, and no bytes are reserved for it.
+        let fetched = self.waited || holds.iter().any(|hold| hold.bytes() > 0);
+        Whole { inputs, claims, holds, fetched }
+    }
+}
+
 /// A payload that the store is to give: which pending sample, which field, and the cache's interest in it.
 pub(super) struct Wanted {
     pub(super) pending: usize,
@@ -96,17 +117,17 @@ impl Pending {
 }
 
 impl Fetcher {
-    /// One payload of a sample is here; the last one sends the sample on.
+    /// One payload of a sample is here; the last one sends the sample on. What the cache holds has no `hold`.
     pub(super) fn put(
         &self,
         pending: &Pending,
         field: usize,
         part: Result<impl Into<Input>>,
         offset: u64,
-        hold: Arc<Hold>,
+        hold: Option<Arc<Hold>>,
     ) {
         let mut slots = pending.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.holds.push(hold);
+        slots.holds.extend(hold);
         match part {
             Ok(came) => {
                 let came = came.into();
@@ -121,25 +142,22 @@ impl Fetcher {
             }
         }
         slots.missing -= 1;
-        let complete = slots.missing == 0;
+        let whole = (slots.missing == 0).then(|| slots.take());
         drop(slots);
-        if complete {
-            self.arrived(pending);
+        if let Some(whole) = whole {
+            self.send_on(pending, whole);
         }
     }
 
-    /// Sends a whole sample on to be prepared.
+    /// Sends a sample on that waits for nothing.
     pub(super) fn arrived(&self, pending: &Pending) {
-        let mut slots = pending.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let inputs = match slots.error.take() {
-            Some(error) => Err(error),
-            None => Ok(std::mem::take(&mut slots.inputs)),
-        };
-        let holds = std::mem::take(&mut slots.holds);
-        let claims = std::mem::take(&mut slots.claims);
-        // What memory had is the cache's, and no bytes are reserved for it.
-        let fetched = slots.waited || holds.iter().any(|hold| hold.bytes() > 0);
-        drop(slots);
+        let whole = pending.slots.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.send_on(pending, whole);
+    }
+
+    /// Sends a whole sample on to be prepared.
+    fn send_on(&self, pending: &Pending, whole: Whole) {
+        let Whole { inputs, claims, holds, fetched } = whole;
         let Target { epoch, place, batch, row, number } = pending.target;
         let job = Job {
             epoch,

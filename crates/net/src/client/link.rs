@@ -3,7 +3,7 @@
 //! A task writes, another reads and hands answers to those who wait. Whoever stops waiting does not leave a claim
 //! behind: an answer that makes the asker the one to fetch and that nobody takes is given up again.
 
-use super::waiting::{Found, Settled, Unclaimed, Wait, Waiting, settle};
+use super::waiting::{Asked, Found, Settled, Unclaimed, Wait, Waiting, settle};
 use crate::Stream;
 use crate::server::lock;
 use crate::wire::{Answer, MAX_PAYLOADS, MAX_TAIL, Message, frame};
@@ -23,6 +23,8 @@ const REQUESTS: usize = 64;
 /// Questions about payloads that wait for an answer; half of what a server takes. Payloads that are given do not
 /// count, since others may wait for them.
 const QUESTIONS: usize = 2048;
+/// Questions to a peer that wait for what somebody else fetches. Apart, so that no other question waits behind them.
+const AWAITED: usize = 1024;
 
 /// One connection. It ends when this is dropped, or when the other side goes.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ pub(crate) struct Link {
     shared: Arc<Waiting>,
     next: AtomicU64,
     questions: Semaphore,
+    awaited: Semaphore,
     view: Mutex<KeeperView>,
     /// Dropped with the link: both tasks see that and end.
     _stop: watch::Sender<bool>,
@@ -59,6 +62,7 @@ impl Link {
             shared: shared.clone(),
             next: AtomicU64::new(1),
             questions: Semaphore::new(QUESTIONS),
+            awaited: Semaphore::new(AWAITED),
             view: Mutex::default(),
             _stop: stop,
             handle: handle.clone(),
@@ -108,6 +112,27 @@ impl Link {
         let wait = Wait::Read(Unclaimed::new(self.me.clone(), payloads.to_vec()), payloads.len(), reply);
         self.ask(Message::Read(payloads.to_vec()), Bytes::new(), Some(wait)).await?;
         answer.await.ok()
+    }
+
+    /// What a peer says of these right now; `None` when the connection is lost.
+    pub(crate) async fn ask_peer(&self, payloads: &[Payload]) -> Option<Unclaimed<Option<Asked>>> {
+        if payloads.is_empty() {
+            return Some(Unclaimed::new(self.me.clone(), Vec::new()));
+        }
+        let _one = self.questions.acquire().await.ok()?;
+        let (reply, answer) = oneshot::channel();
+        let wait = Wait::Ask(Unclaimed::new(self.me.clone(), payloads.to_vec()), payloads.len(), reply);
+        self.ask(Message::Ask(payloads.to_vec()), Bytes::new(), Some(wait)).await?;
+        answer.await.ok()
+    }
+
+    /// Waits for a payload that somebody else fetches.
+    pub(crate) async fn wait_for(&self, payload: Payload) -> Found {
+        let _one = self.awaited.acquire().await.ok()?;
+        let (reply, answer) = oneshot::channel();
+        let wait = Wait::Read(Unclaimed::new(self.me.clone(), vec![payload]), 1, reply);
+        self.ask(Message::Await(vec![payload]), Bytes::new(), Some(wait)).await?;
+        answer.await.ok()?.take().pop().flatten().flatten()
     }
 
     pub(crate) async fn keep(&self, payload: Payload, place: Place, bytes: &Bytes) -> Option<()> {

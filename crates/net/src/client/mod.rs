@@ -9,4 +9,4 @@ pub(crate) use connect::meet;
 pub use connect::{Connect, TcpConnector};
 pub(crate) use remote::parts;
 pub use remote::{RemoteKeeper, RemoteOptions};
-pub(crate) use waiting::Found;
+pub(crate) use waiting::{Asked, Found};

@@ -13,6 +13,16 @@ use tokio::sync::oneshot;
 /// A payload that was read, or nothing.
 pub(crate) type Found = Option<(Bytes, Tier)>;
 
+/// What a peer says of a payload it was asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Here(Bytes),
+    /// Another one fetches it.
+    Coming,
+    /// The asker is the one to fetch it.
+    Missing,
+}
+
 /// Who waits for which answer. `None` when the connection has ended.
 #[derive(Debug)]
 pub(super) struct Waiting(pub(super) Mutex<Option<HashMap<u64, Wait>>>);
@@ -21,6 +31,7 @@ pub(super) struct Waiting(pub(super) Mutex<Option<HashMap<u64, Wait>>>);
 pub(super) enum Wait {
     Look(Unclaimed<Option<Answer>>, oneshot::Sender<(u64, Unclaimed<Option<Answer>>)>),
     Read(Unclaimed<Option<Found>>, usize, oneshot::Sender<Unclaimed<Option<Found>>>),
+    Ask(Unclaimed<Option<Asked>>, usize, oneshot::Sender<Unclaimed<Option<Asked>>>),
     Done(oneshot::Sender<Result<KeeperView>>),
     Names(Vec<PayloadId>, oneshot::Sender<Vec<PayloadId>>),
     Slabs(oneshot::Sender<(u64, Vec<u32>)>),
@@ -48,6 +59,28 @@ impl IsMine for Option<Answer> {
 impl IsMine for Option<Found> {
     fn is_mine(&self) -> bool {
         matches!(self, Some(None))
+    }
+}
+
+impl IsMine for Option<Asked> {
+    fn is_mine(&self) -> bool {
+        matches!(self, Some(Asked::Missing))
+    }
+}
+
+impl<T> Unclaimed<Option<T>>
+where
+    Option<T>: IsMine,
+{
+    /// Notes what came for a payload, and how many bytes; `None` when that makes no sense.
+    fn put(&mut self, index: usize, answer: T, length: Option<u64>) -> Option<()> {
+        let payload = self.payloads.get(index)?;
+        if length.is_some_and(|length| length != payload.length) {
+            return None;
+        }
+        let place = self.answers.get_mut(index).filter(|place| place.is_none())?;
+        *place = Some(answer);
+        Some(())
     }
 }
 
@@ -106,15 +139,24 @@ pub(super) fn settle(wait: Wait, message: Message, tail: Bytes) -> Option<Settle
                 Message::Missing(index) => (index as usize, None),
                 _ => return None,
             };
-            let payload = unclaimed.payloads.get(index)?;
-            if found.as_ref().is_some_and(|(bytes, _)| bytes.len() as u64 != payload.length) {
-                return None;
-            }
-            let place = unclaimed.answers.get_mut(index).filter(|place| place.is_none())?;
-            *place = Some(found);
+            let length = found.as_ref().map(|(bytes, _)| bytes.len() as u64);
+            unclaimed.put(index, found, length)?;
             match left {
                 0 | 1 => done(move || drop(reply.send(unclaimed))),
                 _ => Some(Settled::More(Wait::Read(unclaimed, left - 1, reply))),
+            }
+        }
+        (Wait::Ask(mut unclaimed, left, reply), message) => {
+            let (index, asked, length) = match message {
+                Message::Bytes { index, .. } => (index, Asked::Here(tail.clone()), Some(tail.len() as u64)),
+                Message::Coming(index) => (index, Asked::Coming, None),
+                Message::Missing(index) => (index, Asked::Missing, None),
+                _ => return None,
+            };
+            unclaimed.put(index as usize, asked, length)?;
+            match left {
+                0 | 1 => done(move || drop(reply.send(unclaimed))),
+                _ => Some(Settled::More(Wait::Ask(unclaimed, left - 1, reply))),
             }
         }
         (Wait::Done(reply), Message::Done(view)) => done(move || drop(reply.send(Ok(view)))),

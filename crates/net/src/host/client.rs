@@ -46,8 +46,8 @@ impl HostClient {
         RemoteKeeper::with_slabs(Box::new(connector), slabs, RemoteOptions::default(), threads).await
     }
 
-    /// A second connection, for what this process serves to peers: reads there answer at once and claim nothing, so
-    /// that no peer waits for a fetch and no process here for a peer.
+    /// A second connection, for what this process serves to peers: what they fetch is claimed there in their name, and
+    /// what they give is taken in wherever there is room.
     pub async fn for_peers(socket: &Path, threads: Threads) -> Result<RemoteKeeper> {
         let connector = HostConnector { socket: socket.to_owned(), start: None, child: Mutex::default() };
         let options = RemoteOptions { purpose: Purpose::Peer, ..RemoteOptions::default() };

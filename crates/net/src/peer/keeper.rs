@@ -2,13 +2,13 @@
 
 use super::peers::Peer;
 use super::{Following, Members, PeerOptions, Tally};
-use crate::client::{Connect, TcpConnector};
+use crate::client::{Asked, Connect, TcpConnector};
 use crate::server::{Server, lock};
 use crate::threads::Threads;
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::cache::{Capacity, Ownership, PayloadId, Place};
-use forebay_engine::cache::{Keeper, KeeperView, Look, Payload, PeersView, Tier};
+use forebay_engine::cache::{Keeper, KeeperView, Look, Payload, PeersView, Read, Tier};
 use futures::future::{BoxFuture, FutureExt, join_all};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -141,31 +141,75 @@ impl PeerKeeper {
         WeakPeerKeeper { inner: Arc::downgrade(&self.inner), threads: self.threads.clone() }
     }
 
-    /// Asks owners for payloads, given by owner as places in `payloads`; what is found is put there in `found`.
+    /// Asks owners for payloads, given by owner as places in `payloads`; what they say is put there in `found`.
     async fn ask(
         &self,
         nodes: &Nodes,
         payloads: &[Payload],
         there: HashMap<usize, Vec<usize>>,
-        found: &mut [Option<(Bytes, Tier)>],
+        found: &mut [Read],
     ) {
         let asked = there.into_iter().filter_map(|(owner, indices)| {
             let peer = nodes.peers.get(owner)?.clone()?;
             let wanted: Vec<Payload> = indices.iter().map(|index| payloads[*index]).collect();
             Some(async move {
-                let answer = self.threads.run(async move { peer.read(&wanted).await }).await;
+                let answer = self.threads.run(async move { peer.ask(&wanted).await }).await;
                 (indices, answer.unwrap_or_default())
             })
         });
         for (indices, answers) in join_all(asked).await {
             for (index, answer) in indices.into_iter().zip(answers) {
-                if let Some((bytes, _)) = answer {
-                    // Whether it is worth a copy here is the asker's decision; nobody here waits for it any more.
-                    self.inner.local.give_up(payloads[index]);
-                    found[index] = Some((bytes, Tier::Peer));
+                found[index] = match answer {
+                    Asked::Here(bytes) => Read::Here(bytes, Tier::Peer),
+                    Asked::Coming => Read::Coming,
+                    Asked::Missing => Read::Absent,
+                };
+            }
+        }
+    }
+
+    /// What there is of these, here and with their owners; `Coming` is what an owner waits for.
+    async fn find(&self, nodes: &Nodes, payloads: &[Payload]) -> Vec<Read> {
+        let inner = &self.inner;
+        let mut found = vec![Read::Absent; payloads.len()];
+        let mut here = Vec::new();
+        let mut there: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (index, payload) in payloads.iter().enumerate() {
+            match nodes.owner(payload) {
+                _ if !inner.was_expected(payload.id) => here.push(index),
+                Some((owner, _)) => there.entry(owner).or_default().push(index),
+                // It became ours since the look: nobody has it.
+                None => {}
+            }
+        }
+        let local: Vec<Payload> = here.iter().map(|index| payloads[*index]).collect();
+        let local = async { if local.is_empty() { Vec::new() } else { inner.local.read(&local).await } };
+        let asked = self.ask(nodes, payloads, there, &mut found);
+        let (local, ()) = futures::future::join(local, asked).await;
+        // What nobody here brings after all may still be with its owner.
+        let mut there: HashMap<usize, Vec<usize>> = HashMap::new();
+        let mut local = local.into_iter();
+        for index in here {
+            match local.next().flatten() {
+                Some((bytes, tier)) => found[index] = Read::Here(bytes, tier),
+                None => {
+                    let owner = nodes.owner(&payloads[index]).filter(|(_, peer)| peer.is_up());
+                    if let Some((owner, _)) = owner {
+                        there.entry(owner).or_default().push(index);
+                    }
                 }
             }
         }
+        self.ask(nodes, payloads, there, &mut found).await;
+        found
+    }
+
+    /// Waits for a payload that its owner says is coming.
+    async fn wait_for(&self, nodes: &Nodes, payload: Payload) -> Option<(Bytes, Tier)> {
+        let (_, peer) = nodes.owner(&payload)?;
+        let peer = Arc::clone(peer);
+        let bytes = self.threads.run(async move { peer.wait_for(payload).await }).await.flatten()?;
+        Some((bytes, Tier::Peer))
     }
 
     /// How it gets along with its peers.
@@ -196,6 +240,16 @@ impl Inner {
         self.nodes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The next read of this payload goes to its owner; false when too many do already.
+    fn expect(&self, name: PayloadId) -> bool {
+        let mut expected = lock(&self.expected);
+        let room = expected.len() < MOST_EXPECTED;
+        if room {
+            *expected.entry(name).or_default() += 1;
+        }
+        room
+    }
+
     /// Whether a look has sent this payload's read to its owner.
     fn was_expected(&self, name: PayloadId) -> bool {
         let mut expected = lock(&self.expected);
@@ -221,9 +275,9 @@ impl Keeper for PeerKeeper {
                 let Some((owner, _)) = nodes.owner(payload).filter(|(_, peer)| peer.is_up()) else {
                     continue;
                 };
-                let mut expected = lock(&inner.expected);
-                if expected.len() < MOST_EXPECTED {
-                    *expected.entry(payload.id).or_default() += 1;
+                if inner.expect(payload.id) {
+                    // Who is to fetch it is the owner's to say. A claim here would outlive an asker that does not read.
+                    inner.local.give_up(*payload);
                     // From the top, so that they are not those of the local keeper's own.
                     *look = Look::Near { tier: Tier::Peer, together: Some(u32::MAX - owner as u32) };
                 }
@@ -235,35 +289,29 @@ impl Keeper for PeerKeeper {
 
     fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>> {
         async move {
-            let inner = &self.inner;
-            let nodes = inner.nodes();
-            let mut found = vec![None; payloads.len()];
-            let mut here = Vec::new();
-            let mut there: HashMap<usize, Vec<usize>> = HashMap::new();
-            for (index, payload) in payloads.iter().enumerate() {
-                match nodes.owner(payload) {
-                    _ if !inner.was_expected(payload.id) => here.push(index),
-                    Some((owner, _)) => there.entry(owner).or_default().push(index),
-                    // It became ours since the look: nobody has it, and the claim on it is the asker's.
-                    None => {}
+            let nodes = &self.inner.nodes();
+            let found = self.find(nodes, payloads).await.into_iter().zip(payloads);
+            let each = found.map(|(found, payload)| async move {
+                match found {
+                    Read::Here(bytes, tier) => Some((bytes, tier)),
+                    Read::Coming => self.wait_for(nodes, *payload).await,
+                    Read::Absent => None,
+                }
+            });
+            join_all(each).await
+        }
+        .boxed()
+    }
+
+    fn read_now<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Read>> {
+        async move {
+            let nodes = self.inner.nodes();
+            let mut found = self.find(&nodes, payloads).await;
+            for (found, payload) in found.iter_mut().zip(payloads) {
+                if matches!(found, Read::Coming) && !self.inner.expect(payload.id) {
+                    *found = Read::Absent;
                 }
             }
-            let local: Vec<Payload> = here.iter().map(|index| payloads[*index]).collect();
-            let local = async { if local.is_empty() { Vec::new() } else { inner.local.read(&local).await } };
-            let asked = self.ask(&nodes, payloads, there, &mut found);
-            let (local, ()) = futures::future::join(local, asked).await;
-            // What nobody here brings after all may still be with its owner.
-            let mut there: HashMap<usize, Vec<usize>> = HashMap::new();
-            let mut local = local.into_iter();
-            for index in here {
-                found[index] = local.next().flatten();
-                if found[index].is_none()
-                    && let Some((owner, _)) = nodes.owner(&payloads[index]).filter(|(_, peer)| peer.is_up())
-                {
-                    there.entry(owner).or_default().push(index);
-                }
-            }
-            self.ask(&nodes, payloads, there, &mut found).await;
             found
         }
         .boxed()
@@ -289,6 +337,9 @@ impl Keeper for PeerKeeper {
 
     fn give_up(&self, payload: Payload) {
         self.inner.local.give_up(payload);
+        if let Some((_, peer)) = self.inner.nodes().owner(&payload) {
+            peer.give_up(payload);
+        }
     }
 
     fn held(&self, group: u64) -> BoxFuture<'_, Vec<PayloadId>> {

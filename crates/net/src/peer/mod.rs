@@ -2,7 +2,7 @@
 //!
 //! Who owns a payload is computed (`forebay_core::cache::Ownership`), so nodes exchange payloads and nothing else. A
 //! payload that its owner does not have comes from the store and is then given to the owner, besides the training's
-//! way: from a queue with a limit, and dropped when that is full. A node that is lost or slow costs its own payloads
+//! way: from a queue with a limit, and dropped when that is full. Others who ask the owner meanwhile wait for it. A node that is lost or slow costs its own payloads
 //! only: they come from the store until it answers again ([`Health`]).
 //!
 //! What a node is given it keeps as it sees fit ([`OwnedKeeper`]): in memory while there is room, else on disk. The

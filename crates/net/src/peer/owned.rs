@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 /// The keeper behind a server for peers. Where a payload is kept is decided here, whatever its giver says.
 ///
-/// In front of the cache of a host it goes over `HostClient::for_peers`, where reads never wait for a fetch.
+/// A look claims what we own and do not have, in the name of the peer that is told to fetch it: until it is given to us
+/// nobody here fetches it too. In front of the cache of a host it goes over `HostClient::for_peers`.
 #[derive(Debug)]
 pub struct OwnedKeeper {
     local: Arc<dyn Keeper>,
@@ -25,8 +26,18 @@ impl OwnedKeeper {
 
 impl Keeper for OwnedKeeper {
     fn look<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Look>> {
-        // Peers read; a look could leave them with a claim on our own keeper.
-        ready(payloads.iter().map(|_| Look::Absent).collect()).boxed()
+        async move {
+            let looks = self.local.look(payloads).await;
+            let owners = self.owners.now();
+            for (payload, _) in payloads.iter().zip(&looks).filter(|(_, look)| matches!(look, Look::Absent)) {
+                // The claim on what we own is the peer's, who will give it to us. Other things it keeps for itself.
+                if !owners.is_mine(payload.rank) {
+                    self.local.give_up(*payload);
+                }
+            }
+            looks
+        }
+        .boxed()
     }
 
     fn read<'a>(&'a self, payloads: &'a [Payload]) -> BoxFuture<'a, Vec<Option<(Bytes, Tier)>>> {
@@ -54,12 +65,16 @@ impl Keeper for OwnedKeeper {
         async move {
             if self.owners.now().is_mine(payload.rank) {
                 self.local.admit(payload, bytes).await;
+            } else {
+                self.local.give_up(payload);
             }
         }
         .boxed()
     }
 
-    fn give_up(&self, _payload: Payload) {}
+    fn give_up(&self, payload: Payload) {
+        self.local.give_up(payload);
+    }
 
     fn held(&self, group: u64) -> BoxFuture<'_, Vec<PayloadId>> {
         self.local.held(group)

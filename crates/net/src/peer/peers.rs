@@ -2,7 +2,7 @@
 
 use super::{Health, PeerOptions, Tally};
 use crate::client::link::Link;
-use crate::client::{Connect, Found, meet, parts};
+use crate::client::{Asked, Connect, Found, meet, parts};
 use crate::credentials::Token;
 use crate::handshake::Purpose;
 use crate::server::lock;
@@ -27,6 +27,8 @@ const READ_PAYLOADS: usize = 1024;
 const GIVING: usize = 8;
 /// How long a payload waits to be given to a peer that is not there: it may not have started yet.
 const GIVE_TIME: Duration = Duration::from_secs(30);
+/// How long to wait for what an owner says is coming: the store is faster by then.
+const COMING_TIME: Duration = Duration::from_secs(10);
 /// How often one who waits for gifts looks whether the peer is still there.
 const FLUSH_PAUSE: Duration = Duration::from_millis(50);
 
@@ -102,26 +104,45 @@ impl Peer {
         lock(&self.state).health.is_up(self.now())
     }
 
-    /// Reads payloads, each or nothing, within a deadline.
-    pub(super) async fn read(self: &Arc<Self>, payloads: &[Payload]) -> Vec<Found> {
+    /// Asks for payloads, each with an answer of its own, within a deadline.
+    pub(super) async fn ask(self: &Arc<Self>, payloads: &[Payload]) -> Vec<Asked> {
         let parts = parts(payloads, READ_BYTES, READ_PAYLOADS);
-        let found = join_all(parts.map(|part| self.read_part(part))).await;
-        found.into_iter().flatten().collect()
+        let asked = join_all(parts.map(|part| self.ask_part(part))).await;
+        asked.into_iter().flatten().collect()
     }
 
-    async fn read_part(self: &Arc<Self>, payloads: &[Payload]) -> Vec<Found> {
+    async fn ask_part(self: &Arc<Self>, payloads: &[Payload]) -> Vec<Asked> {
         let bytes = payloads.iter().fold(0u64, |sum, payload| sum.saturating_add(payload.length));
-        let count = payloads.len() as u64;
-        let answer = self.within_deadline(bytes, |link| async move { link.read(payloads).await }).await;
+        let answer = self.within_deadline(bytes, |link| async move { link.ask_peer(payloads).await }).await;
         let Some(answer) = answer else {
-            self.tally.unanswered.fetch_add(count, Ordering::Relaxed);
-            return vec![None; payloads.len()];
+            self.tally.unanswered.fetch_add(payloads.len() as u64, Ordering::Relaxed);
+            return vec![Asked::Missing; payloads.len()];
         };
-        let found: Vec<Found> = answer.take().into_iter().map(Option::flatten).collect();
-        let hits = found.iter().flatten().count() as u64;
+        let asked: Vec<Asked> =
+            answer.take().into_iter().map(|answer| answer.unwrap_or(Asked::Missing)).collect();
+        let hits = asked.iter().filter(|asked| matches!(asked, Asked::Here(_))).count() as u64;
+        let misses = asked.iter().filter(|asked| matches!(asked, Asked::Missing)).count() as u64;
         self.tally.hits.fetch_add(hits, Ordering::Relaxed);
-        self.tally.misses.fetch_add(count - hits, Ordering::Relaxed);
-        found
+        self.tally.misses.fetch_add(misses, Ordering::Relaxed);
+        asked
+    }
+
+    /// Waits for a payload that the owner says is coming. How long that takes is up to the one who fetches it, so it
+    /// says nothing about the owner.
+    pub(super) async fn wait_for(self: &Arc<Self>, payload: Payload) -> Option<Bytes> {
+        let waiting = async { self.link().await?.wait_for(payload).await };
+        let found: Found = tokio::time::timeout(COMING_TIME, waiting).await.ok().flatten();
+        let tally = if found.is_some() { &self.tally.hits } else { &self.tally.misses };
+        tally.fetch_add(1, Ordering::Relaxed);
+        found.map(|(bytes, _)| bytes)
+    }
+
+    /// A payload that the owner may expect of us will not come.
+    pub(super) fn give_up(&self, payload: Payload) {
+        let link = lock(&self.state).link.clone();
+        if let Some(link) = link.filter(|link| link.is_alive()) {
+            link.give_up(payload);
+        }
     }
 
     /// Queues a payload for its owner, unless there is no room.
@@ -133,6 +154,7 @@ impl Peer {
         let gift = room.map(|room| Gift { payload, bytes: bytes.clone(), end, _room: room });
         if gift.is_none_or(|gift| self.gifts.send(gift).is_err()) {
             self.tally.dropped.fetch_add(1, Ordering::Relaxed);
+            self.give_up(payload);
         }
     }
 

@@ -4,7 +4,6 @@ use super::connection::Caller;
 use super::{Waited, Waiter};
 use crate::claims::Verdict;
 use crate::client::parts;
-use crate::handshake::Purpose;
 use crate::wire::{Answer, MAX_PAYLOADS, MAX_TAIL, Message};
 use bytes::Bytes;
 use forebay_core::cache::PayloadId;
@@ -13,6 +12,7 @@ use futures::future::join_all;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Payloads that are read from the keeper by one call, in bytes.
 const READ_BYTES: u64 = 8 << 20;
@@ -99,7 +99,7 @@ pub(super) async fn read(caller: &Caller, request: u64, payloads: &[Payload]) {
                         Message::Bytes { index: index as u32, tier, length: payloads[index].length };
                     caller.send(request, message, bytes, room.clone()).await;
                 }
-                _ if caller.purpose == Purpose::Share => waiting.push(index),
+                _ if caller.may_wait() => waiting.push(index),
                 _ => caller.say(request, Message::Missing(index as u32)).await,
             }
         }
@@ -107,6 +107,85 @@ pub(super) async fn read(caller: &Caller, request: u64, payloads: &[Payload]) {
     }
     // No room is held while waiting.
     join_all(waiting.into_iter().map(|index| wait(caller, request, index, payloads[index]))).await;
+}
+
+/// Answers a peer at once: bytes, that it is coming, or that the peer is the one to fetch it.
+pub(super) async fn ask(caller: &Caller, request: u64, payloads: &[Payload]) {
+    let looks = caller.shared.keeper.look(payloads).await;
+    let mut looks = looks.into_iter();
+    let mut near = Vec::new();
+    for (index, payload) in payloads.iter().enumerate() {
+        match looks.next().unwrap_or(Look::Absent) {
+            Look::Here(bytes) if fits(payload, &bytes) => {
+                answer(caller, request, index, Some((bytes, Tier::Memory))).await;
+            }
+            Look::Here(_) => caller.say(request, Message::Missing(index as u32)).await,
+            Look::Near { .. } => near.push(index),
+            Look::Coming => caller.say(request, Message::Coming(index as u32)).await,
+            Look::Absent => {
+                let verdict = caller.shared.claims().ask(payload.id, caller.client, caller.shared.now());
+                let message = match verdict {
+                    Verdict::Fetch => {
+                        caller.shared.promise(*payload);
+                        Message::Missing(index as u32)
+                    }
+                    Verdict::Wait(_) => {
+                        // Another peer was told so: the claim that the look made is nobody's.
+                        caller.shared.keeper.give_up(*payload);
+                        Message::Coming(index as u32)
+                    }
+                };
+                caller.say(request, message).await;
+            }
+        }
+    }
+    let wanted: Vec<Payload> = near.iter().map(|index| payloads[*index]).collect();
+    let mut places = near.into_iter();
+    for part in parts(&wanted, READ_BYTES, MAX_PAYLOADS) {
+        let found = caller.shared.keeper.read(part).await;
+        for (index, found) in places.by_ref().take(part.len()).zip(found) {
+            let found = found.filter(|(bytes, _)| fits(&payloads[index], bytes));
+            answer(caller, request, index, found).await;
+        }
+    }
+}
+
+/// Waits for payloads that others fetch, each by itself.
+pub(super) async fn wait_for_all(caller: &Caller, request: u64, payloads: &[Payload]) {
+    let each = payloads.iter().enumerate();
+    join_all(each.map(|(index, payload)| wait_for(caller, request, index, *payload))).await;
+}
+
+/// Waits for a payload that another peer, or a process of this node, fetches; or hands the fetch to this one.
+async fn wait_for(caller: &Caller, request: u64, index: usize, payload: Payload) {
+    let shared = &caller.shared;
+    let (told, hears) = oneshot::channel();
+    let waiter = Waiter { name: payload.id, client: caller.client, told };
+    let verdict = shared.claims().wait(payload.id, caller.client, waiter, shared.now());
+    let found = match verdict {
+        Verdict::Wait(_) => match timeout(shared.options.claim_time, hears).await {
+            Ok(Ok(Waited::LookAgain)) => read_in_time(caller, payload).await,
+            // Told to fetch it, or not told anything for so long that the store is faster.
+            Ok(_) | Err(_) => None,
+        },
+        // No peer fetches it, so one of this node does. The keeper waits for that one.
+        Verdict::Fetch => match read_in_time(caller, payload).await {
+            Some(found) => Some(found),
+            None => match shared.keeper.look(&[payload]).await.pop() {
+                Some(Look::Absent) | None => {
+                    shared.promise(payload);
+                    return caller.say(request, Message::Missing(index as u32)).await;
+                }
+                Some(Look::Here(bytes)) if fits(&payload, &bytes) => Some((bytes, Tier::Memory)),
+                Some(Look::Near { .. }) => read_in_time(caller, payload).await,
+                Some(_) => None,
+            },
+        },
+    };
+    if matches!(verdict, Verdict::Fetch) {
+        shared.end_claim(payload.id);
+    }
+    answer(caller, request, index, found).await;
 }
 
 fn fits(payload: &Payload, bytes: &Bytes) -> bool {
@@ -151,6 +230,11 @@ async fn wait(caller: &Caller, request: u64, index: usize, payload: Payload) {
 async fn read_one(caller: &Caller, payload: Payload) -> Option<(Bytes, Tier)> {
     let found = caller.shared.keeper.read(&[payload]).await.into_iter().next().flatten();
     found.filter(|(bytes, _)| fits(&payload, bytes))
+}
+
+/// As [`read_one`], where the keeper waits for somebody else: not for ever.
+async fn read_in_time(caller: &Caller, payload: Payload) -> Option<(Bytes, Tier)> {
+    timeout(caller.shared.options.claim_time, read_one(caller, payload)).await.ok().flatten()
 }
 
 async fn answer(caller: &Caller, request: u64, index: usize, found: Option<(Bytes, Tier)>) {

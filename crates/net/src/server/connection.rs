@@ -47,6 +47,12 @@ impl Caller {
         self.room.clone().acquire_many_owned(bytes.min(all) as u32).await.ok()
     }
 
+    /// Whether a read waits for what another client fetches, and a look claims what nobody has. Of a host's process the
+    /// one that serves peers does so in their name; a node's peers say what they want of that themselves.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.purpose == Purpose::Share || self.shared.slabs.is_some()
+    }
+
     pub(crate) async fn say(&self, request: u64, message: Message) {
         self.send(request, message, Bytes::new(), None).await;
     }
@@ -126,18 +132,20 @@ async fn read<R: AsyncRead + Unpin>(caller: Caller, mut from: R) -> Result<()> {
                     drop(room);
                 });
             }
-            Message::GiveUp(payload) => {
-                if caller.purpose == Purpose::Share {
-                    caller.shared.give_up(payload.id, caller.client);
-                }
-            }
-            Message::Look(payloads) if caller.purpose == Purpose::Share => drop(tasks.spawn(async move {
+            Message::GiveUp(payload) => caller.shared.give_up(payload.id, caller.client),
+            Message::Look(payloads) if caller.may_wait() => drop(tasks.spawn(async move {
                 let slabs = asking.shared.slabs.as_ref().map_or(0, |slabs| slabs.version());
                 let answers = answer::look(&asking, &payloads).await;
                 asking.say(request, Message::Answers { slabs, answers }).await;
             })),
             Message::Read(payloads) => {
                 tasks.spawn(async move { answer::read(&asking, request, &payloads).await });
+            }
+            Message::Ask(payloads) => {
+                tasks.spawn(async move { answer::ask(&asking, request, &payloads).await });
+            }
+            Message::Await(payloads) => {
+                tasks.spawn(async move { answer::wait_for_all(&asking, request, &payloads).await });
             }
             other => drop(tasks.spawn(async move { manage(&asking, request, other).await })),
         }
@@ -148,6 +156,7 @@ async fn read<R: AsyncRead + Unpin>(caller: Caller, mut from: R) -> Result<()> {
 async fn keep(caller: &Caller, request: u64, payload: Payload, place: Place, bytes: &Bytes) {
     let shared = &caller.shared;
     match caller.purpose {
+        Purpose::Peer if !place.is_kept() => shared.keeper.give_up(payload),
         _ if !place.is_kept() => {}
         // Of a peer the place says no more than that it is worth keeping.
         Purpose::Peer => shared.keeper.admit(payload, bytes).await,

@@ -2,11 +2,13 @@
 //!
 //! `listen` takes connections in, `connection` reads requests and writes answers, `answer` finds out what to say.
 //! Clients that share (`Purpose::Share`) are kept from fetching the same payload twice: see [`crate::claims`]. The
-//! keeper behind a server must not make claims of its own for those, or everyone would wait for everyone.
+//! keeper behind a server must not make claims of its own for those, or everyone would wait for everyone. Peers are too;
+//! the keeper behind a server for peers does make claims, and `promised` ends them.
 
 mod answer;
 mod connection;
 mod listen;
+mod promised;
 
 use crate::claims::{Claims, Client};
 use crate::credentials::Credentials;
@@ -76,6 +78,7 @@ impl Server {
             keeper,
             slabs,
             claims,
+            promised: Mutex::default(),
             options,
             places,
             counts: Mutex::default(),
@@ -150,6 +153,7 @@ pub(crate) struct Shared {
     keeper: Arc<dyn Keeper>,
     slabs: Option<Arc<Slabs>>,
     claims: Mutex<Claims<Waiter>>,
+    promised: Mutex<promised::Promised>,
     options: ServerOptions,
     places: Arc<Semaphore>,
     counts: Mutex<Counts>,
@@ -177,6 +181,7 @@ impl Shared {
 
     /// The payload was kept, or it belongs nowhere.
     fn end_claim(&self, name: PayloadId) {
+        self.kept_promise(name);
         let waiting = self.claims().end(name);
         for waiter in waiting {
             // Those who do not wait any more have found it meanwhile.
@@ -187,13 +192,16 @@ impl Shared {
     fn give_up(&self, name: PayloadId, client: Client) {
         let next = self.claims().give_up(name, client, self.now());
         self.hand_on(next);
+        self.free(name);
     }
 
     fn gone(&self, client: Client) {
+        let names = self.claims().of(client);
         let next = self.claims().gone(client, self.now());
         for next in next {
             self.hand_on(Some(next));
         }
+        names.into_iter().for_each(|name| self.free(name));
     }
 
     /// Tells one to fetch; one that does not wait any more passes it on.

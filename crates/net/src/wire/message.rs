@@ -33,7 +33,7 @@ pub enum Answer {
     },
 }
 
-/// One message. The first nine are asked by clients, the others are a server's answers.
+/// One message. The first nine, `Ask` and `Await` are asked by clients, the others are a server's answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Where are these? Answered by `Answers`.
@@ -90,6 +90,12 @@ pub enum Message {
         /// Their numbers.
         slabs: Vec<u32>,
     },
+    /// A peer asks for these. Each is answered at once by `Bytes`, `Coming` or `Missing`, in any order.
+    Ask(Vec<Payload>),
+    /// A peer waits for these, which were `Coming`. Each is answered by `Bytes` or `Missing`, in any order.
+    Await(Vec<Payload>),
+    /// A payload of an `Ask` that another one is fetching.
+    Coming(u32),
 }
 
 /// The kinds of messages by the number they have on the wire.
@@ -113,11 +119,14 @@ pub enum Kind {
     Refused,
     Names,
     SlabList,
+    Ask,
+    Await,
+    Coming,
 }
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Look,
         Self::Read,
         Self::Keep,
@@ -134,6 +143,9 @@ impl Kind {
         Self::Refused,
         Self::Names,
         Self::SlabList,
+        Self::Ask,
+        Self::Await,
+        Self::Coming,
     ];
 }
 
@@ -157,6 +169,9 @@ impl Message {
             Self::Refused(..) => Kind::Refused,
             Self::Names { .. } => Kind::Names,
             Self::SlabList { .. } => Kind::SlabList,
+            Self::Ask(_) => Kind::Ask,
+            Self::Await(_) => Kind::Await,
+            Self::Coming(_) => Kind::Coming,
         }
     }
 
@@ -176,7 +191,9 @@ impl Message {
         frame.put_u8(self.kind() as u8);
         frame.put_u64_le(request);
         match self {
-            Self::Look(payloads) | Self::Read(payloads) => put_list(&mut frame, payloads, put_payload),
+            Self::Look(payloads) | Self::Read(payloads) | Self::Ask(payloads) | Self::Await(payloads) => {
+                put_list(&mut frame, payloads, put_payload);
+            }
             Self::Keep(payload, place) => {
                 put_payload(&mut frame, payload);
                 frame.put_u8(u8::from(place.memory) | u8::from(place.disk) << 1);
@@ -198,7 +215,7 @@ impl Message {
                 put_tier(&mut frame, *tier);
                 frame.put_u64_le(*length);
             }
-            Self::Missing(index) => frame.put_u32_le(*index),
+            Self::Missing(index) | Self::Coming(index) => frame.put_u32_le(*index),
             Self::Done(view) => put_view(&mut frame, view),
             Self::Refused(kind, text) => {
                 frame.put_u8(ErrorKind::ALL.iter().position(|other| other == kind).unwrap_or(0) as u8);
@@ -259,6 +276,9 @@ impl Message {
                 let more = fields.flag()?;
                 Self::Names { names: fields.list(16, Fields::name)?, more }
             }
+            Kind::Ask => Self::Ask(asked(&mut fields)?),
+            Kind::Await => Self::Await(asked(&mut fields)?),
+            Kind::Coming => Self::Coming(fields.u32()?),
             Kind::SlabList => Self::SlabList { version: fields.u64()?, slabs: fields.list(4, Fields::u32)? },
         };
         fields.end()?;

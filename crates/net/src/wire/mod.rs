@@ -16,7 +16,7 @@ mod message;
 pub use message::{Answer, Kind, Message};
 
 /// Said first by both sides; other versions are refused.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Largest body of a frame, in bytes.
 pub const MAX_BODY: usize = 1 << 20;

@@ -237,6 +237,12 @@ impl Cluster {
         since
     }
 
+    /// How often each sample was read from the store in all.
+    pub(crate) fn reads(&mut self) -> Vec<u64> {
+        self.store_reads();
+        self.reads.clone()
+    }
+
     /// Kills a node when all are in the midst of an epoch. The others' portions are whole, and what they read from the
     /// store is what the lost one kept: each of it once.
     pub(crate) fn kill_in_an_epoch(&mut self, lost: usize) {

@@ -46,6 +46,17 @@ fn p046_three_nodes_read_the_store_once_and_then_each_other() {
     }
 }
 
+/// Loaders that run on look into the next epoch while the last payloads of this one are on their way to their owners:
+/// who wants one of those waits for it, and nobody reads it from the store again.
+#[test]
+fn p046_loaders_that_run_on_read_the_store_once() {
+    let mut cluster = Cluster::start(Network::new(), 3, &json!({}));
+    for _ in 0..5 {
+        cluster.run_on(&[0, 1, 2]);
+    }
+    assert_eq!(cluster.reads(), vec![1; SAMPLES as usize]);
+}
+
 #[test]
 fn p047_a_node_that_is_killed_in_an_epoch_costs_only_what_it_kept() {
     let mut cluster = Cluster::start(Network::new(), 3, &json!({}));
@@ -116,7 +127,6 @@ fn p047_loaders_that_run_on_follow_the_dispatcher() {
     cluster.until_members(&[0, 1, 2], 3);
     let quiet = |cluster: &mut Cluster, running: &[usize]| {
         let since = Instant::now();
-        // Loaders look into the next epoch, so one may read what is on its way to its owner: it does so once.
         while cluster.run_on(running) > 0 {
             assert!(since.elapsed() < LONG, "payloads do not settle with their owners");
         }

@@ -2,9 +2,10 @@
 //!
 //! The system gives fresh memory page by page, each cleared first, which costs more than reading into it. So a
 //! [`Block`] goes back to the [`Blocks`] it came from when the last who reads from it lets go, and to the system when
-//! those are gone.
+//! those are gone. Sizes that are used again are cut from large pages ([`super::region`]).
 #![expect(unsafe_code, reason = "aligned memory is allocated by hand, and the kernel writes into it")]
 
+use super::region::{Piece, Regions};
 use crate::spare::{Spare, class, lock};
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -14,35 +15,42 @@ use std::sync::{Arc, Mutex, Weak};
 pub(super) const BLOCK: u64 = 4096;
 
 /// Where blocks are taken from.
-pub(super) struct Blocks(Arc<Mutex<Spare<Memory>>>);
+pub(super) struct Blocks {
+    spare: Arc<Mutex<Spare<Memory>>>,
+    regions: Regions,
+}
 
 impl Blocks {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Spare::new())))
+        Self { spare: Arc::new(Mutex::new(Spare::new())), regions: Regions::default() }
     }
 
     /// A block of `length` bytes, a multiple of [`BLOCK`]; `None` when there is no memory.
-    pub(super) fn take(&self, length: usize) -> Option<Block> {
-        let kept = class(length).and_then(|class| lock(&self.0)?.take(class));
-        let memory = match kept {
-            Some(memory) => memory,
-            None => Memory::new(class(length).unwrap_or(length))?,
+    pub(super) fn take(&mut self, length: usize) -> Option<Block> {
+        let class = class(length);
+        let memory = match (class.and_then(|class| lock(&self.spare)?.take(class)), class) {
+            (Some(memory), _) => memory,
+            (None, Some(class)) => Memory::Piece(self.regions.cut(class)?),
+            (None, None) => Memory::Own(Own::new(length)?),
         };
-        Some(Block { memory: Some(memory), length, filled: 0, home: Arc::downgrade(&self.0) })
+        Some(Block { memory: Some(memory), length, filled: 0, home: Arc::downgrade(&self.spare) })
     }
 
     /// Lets go what nobody has wanted for a while; true when something is left.
-    pub(super) fn age(&self) -> bool {
-        let Some(mut spare) = lock(&self.0) else { return true };
+    pub(super) fn age(&mut self) -> bool {
+        let Some(mut spare) = lock(&self.spare) else { return true };
         let (old, left) = (spare.age(), !spare.is_empty());
         drop(spare);
+        if !left {
+            self.regions.clear();
+        }
         drop(old);
         left
     }
 
     /// Whether none lies here.
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.0).is_none_or(|spare| spare.is_empty())
+        lock(&self.spare).is_none_or(|spare| spare.is_empty())
     }
 }
 
@@ -64,7 +72,7 @@ impl Block {
     /// What is still to be written: where it begins, and how many bytes.
     pub(super) fn rest(&self) -> (*mut u8, usize) {
         // SAFETY: `filled` is at most `length`, which is at most the size of the allocation.
-        let start = self.memory.as_ref().map(|memory| unsafe { memory.start.as_ptr().add(self.filled) });
+        let start = self.memory.as_ref().map(|memory| unsafe { memory.start().as_ptr().add(self.filled) });
         start.map_or((std::ptr::null_mut(), 0), |start| (start, self.length - self.filled))
     }
 
@@ -81,27 +89,44 @@ impl AsRef<[u8]> for Block {
     fn as_ref(&self) -> &[u8] {
         let Some(memory) = &self.memory else { return &[] };
         // SAFETY: the first `filled` bytes of our own allocation were written, as `advance` was promised.
-        unsafe { std::slice::from_raw_parts(memory.start.as_ptr(), self.filled) }
+        unsafe { std::slice::from_raw_parts(memory.start().as_ptr(), self.filled) }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         let (Some(memory), Some(home)) = (self.memory.take(), self.home.upgrade()) else { return };
-        if let Some(class) = class(memory.layout.size()).filter(|class| *class == memory.layout.size()) {
+        if let Memory::Piece(piece) = &memory {
+            let class = piece.length();
             let too_many = lock(&home).map(|mut spare| spare.put(class, memory));
             drop(too_many);
         }
     }
 }
 
+/// What a block is made of.
+enum Memory {
+    /// A part of large pages, of a size that is used again.
+    Piece(Piece),
+    Own(Own),
+}
+
+impl Memory {
+    fn start(&self) -> NonNull<u8> {
+        match self {
+            Self::Piece(piece) => piece.start(),
+            Self::Own(own) => own.start,
+        }
+    }
+}
+
 /// One allocation.
-struct Memory {
+struct Own {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-impl Memory {
+impl Own {
     fn new(length: usize) -> Option<Self> {
         let layout =
             Layout::from_size_align(length, BLOCK as usize).ok().filter(|layout| layout.size() > 0)?;
@@ -111,7 +136,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for Own {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout, and freed only here.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
@@ -119,15 +144,15 @@ impl Drop for Memory {
 }
 
 // SAFETY: it owns its memory as a `Box<[u8]>` does; nothing is tied to a thread.
-unsafe impl Send for Memory {}
+unsafe impl Send for Own {}
 // SAFETY: what is shared is only read.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for Own {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn written(blocks: &Blocks, length: usize, byte: u8) -> Block {
+    fn written(blocks: &mut Blocks, length: usize, byte: u8) -> Block {
         let mut block = blocks.take(length).unwrap();
         let (start, rest) = block.rest();
         assert_eq!((start as usize % BLOCK as usize, rest), (0, length));
@@ -141,8 +166,8 @@ mod tests {
 
     #[test]
     fn a_block_is_used_again_when_the_last_reader_lets_go_and_none_outlives_its_blocks() {
-        let blocks = Blocks::new();
-        let bytes = bytes::Bytes::from_owner(written(&blocks, 80 << 10, 7));
+        let mut blocks = Blocks::new();
+        let bytes = bytes::Bytes::from_owner(written(&mut blocks, 80 << 10, 7));
         let (address, part) = (bytes.as_ptr() as usize, bytes.slice(1000..2000));
         drop(bytes);
         assert!(blocks.is_empty());
@@ -150,21 +175,21 @@ mod tests {
         drop(part);
         assert!(!blocks.is_empty());
         // Of the same class, and never wider than it was asked for.
-        let again = written(&blocks, 76 << 10, 8);
+        let again = written(&mut blocks, 76 << 10, 8);
         assert_eq!(again.as_ref(), vec![8; 76 << 10]);
         assert_eq!(again.as_ref().as_ptr() as usize, address);
         drop(again);
         assert!(blocks.age() && !blocks.age());
-        let last = written(&blocks, 80 << 10, 9);
+        let last = written(&mut blocks, 80 << 10, 9);
         drop(blocks);
         assert_eq!(last.as_ref().len(), 80 << 10);
     }
 
     #[test]
     fn sizes_that_are_not_kept_are_given_all_the_same() {
-        let blocks = Blocks::new();
+        let mut blocks = Blocks::new();
         for length in [BLOCK as usize, 20 << 20] {
-            assert_eq!(written(&blocks, length, 1).filled(), length);
+            assert_eq!(written(&mut blocks, length, 1).filled(), length);
             assert!(blocks.is_empty());
         }
         assert!(blocks.take(0).is_none());

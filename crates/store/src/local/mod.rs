@@ -13,6 +13,7 @@ mod list;
 pub mod map;
 pub(crate) mod pool;
 mod read;
+mod region;
 pub(crate) mod stats;
 mod write;
 

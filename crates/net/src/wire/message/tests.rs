@@ -65,6 +65,9 @@ fn messages() -> impl Strategy<Value = Message> {
             length
         }),
         any::<u32>().prop_map(Message::Missing),
+        any::<u32>().prop_map(Message::Coming),
+        prop::collection::vec(payloads(), 0..20).prop_map(Message::Ask),
+        prop::collection::vec(payloads(), 0..20).prop_map(Message::Await),
         views().prop_map(Message::Done),
         (prop::sample::select(ErrorKind::ALL.to_vec()), ".{0,40}")
             .prop_map(|(kind, text)| Message::Refused(kind, text)),
