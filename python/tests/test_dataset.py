@@ -108,6 +108,22 @@ def test_progress_is_told_and_its_exceptions_arrive(tmp_path: Path) -> None:
         fb.open(spec, rebuild=True, progress=fails)
 
 
+def test_a_listing_is_told_and_logged_when_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(2500):
+        (tmp_path / f"{number:05}.jpg").touch()
+    seen: list[tuple[int, int, int, int]] = []
+    with caplog.at_level(logging.INFO, logger="forebay"):
+        fb.open(tmp_path, rebuild=True, progress=lambda *at: seen.append(at))
+    assert seen[:2] == [(0, 1000, 0, 0), (0, 2000, 0, 0)]
+    assert "objects found" not in caplog.text
+    monkeypatch.setattr("forebay.dataset._LOG_SECONDS", 0.0)
+    with caplog.at_level(logging.INFO, logger="forebay"):
+        fb.open(tmp_path, rebuild=True)
+    assert f"listing {tmp_path}: 2000 objects found in 0 s" in caplog.text
+
+
 def test_options_that_mean_nothing_are_refused(tree: Path) -> None:
     with pytest.raises(fb.UnsupportedError, match="`anon`"):
         fb.open(tree, storage_options={"anon": True})

@@ -12,9 +12,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
+    template: String,
+    unit: String,
     begun: Instant,
     may_draw: bool,
     drawn: AtomicBool,
+    /// Whether it counts what is found instead of filling up.
+    counting: AtomicBool,
 }
 
 impl Progress {
@@ -23,27 +27,53 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         let template =
             format!("{{prefix}} {{wide_bar:.cyan/dim}} {{human_pos}} of {{human_len}} {unit}, {{eta}} left");
-        // The template is fixed, so a fault in it would be seen at once; the plain style does no harm.
-        bar.set_style(
-            ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
+        bar.set_style(style(&template));
         bar.set_prefix(what);
-        Self { bar, begun: Instant::now(), may_draw: report.may_draw(), drawn: AtomicBool::new(false) }
+        Self {
+            bar,
+            template,
+            unit: unit.to_owned(),
+            begun: Instant::now(),
+            may_draw: report.may_draw(),
+            drawn: AtomicBool::new(false),
+            counting: AtomicBool::new(false),
+        }
     }
 
     /// Says how far the work has come.
     pub(crate) fn set(&self, done: u64, total: u64) {
+        if self.counting.swap(false, Ordering::Relaxed) {
+            self.bar.set_style(style(&self.template));
+        }
+        self.draw();
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+
+    /// Says how many were found so far, while nobody knows how many there are.
+    pub(crate) fn found(&self, count: u64) {
+        if !self.counting.swap(true, Ordering::Relaxed) {
+            self.bar.set_style(style(&format!("listing {{spinner}} {{human_pos}} {} found", self.unit)));
+        }
+        self.draw();
+        self.bar.set_position(count);
+    }
+
+    fn draw(&self) {
         if self.may_draw && self.begun.elapsed() > PATIENCE && !self.drawn.swap(true, Ordering::Relaxed) {
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
         }
-        self.bar.set_length(total);
-        self.bar.set_position(done);
     }
 
     /// Runs `say` while the bar is out of its way.
     pub(crate) fn suspend(&self, say: impl FnOnce()) {
         self.bar.suspend(say);
     }
+}
+
+/// Templates are fixed, so a fault in one would be seen at once; the plain style does no harm.
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 impl Drop for Progress {

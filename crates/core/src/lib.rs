@@ -3,7 +3,7 @@
 //! A batch is a pure function of (dataset version, recipe, seed, epoch, position). Everything that function needs
 //! to *decide* lives here: which samples exist ([`manifest`]), in which order an epoch visits them ([`plan`]),
 //! which part of the plan one rank reads and how it resumes ([`portion`], [`cursor`], [`arrival`]), which reads bring
-//! it ([`request`]), how much of it may be in flight on a link ([`window`]), what of it is kept near ([`cache`]), what is done to a sample
+//! it ([`request`]), how a long list of keys is read ([`listing`]), how much of it may be in flight on a link ([`window`]), what of it is kept near ([`cache`]), what is done to a sample
 //! ([`recipe`]), what several jobs share of it ([`feed`]), which prepared batches wait for whom ([`staging`]), who prepares
 //! it for whom ([`dispatcher`]), which of several dispatchers leads ([`election`]), how it is pulled from there ([`pull`]), who saves which part of it
 //! ([`materialize`]) and the seeded chance used on the way ([`rng`],
@@ -22,6 +22,7 @@ pub mod election;
 pub mod error;
 pub mod feed;
 pub mod ids;
+pub mod listing;
 pub mod manifest;
 pub mod materialize;
 pub mod metrics;

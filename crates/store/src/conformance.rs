@@ -7,7 +7,7 @@
 #![expect(clippy::single_range_in_vec_init, reason = "a list of one part is meant")]
 #![expect(clippy::unwrap_used, reason = "an unexpected error is a failed check")]
 
-use crate::{ByteRange, Store};
+use crate::{ByteRange, PagePlace, Store};
 use bytes::Bytes;
 use forebay_core::{ErrorKind, Result};
 use futures::future::join_all;
@@ -29,6 +29,7 @@ pub async fn run(store: Arc<dyn Store>) {
     a_missing_key_is_not_found(store).await;
     head_tells_size_and_a_stamp_that_follows_changes(store).await;
     lists_by_prefix_in_the_order_of_keys(store).await;
+    pages_begin_behind_any_key(store).await;
     parts_equal_slices_in_order(store).await;
     parts_out_of_order_are_refused(store).await;
     an_overwritten_object_is_old_or_new_never_mixed(store).await;
@@ -169,6 +170,32 @@ pub async fn lists_by_prefix_in_the_order_of_keys(store: &dyn Store) {
         sorted.iter().all(|key| all.iter().any(|meta| meta.key == *key)),
         "an empty prefix lists everything"
     );
+}
+
+/// Where a store has pages, they begin behind any key, also one that is not there, and all together are the listing.
+pub async fn pages_begin_behind_any_key(store: &dyn Store) {
+    if !store.lists_pages() {
+        return;
+    }
+    for name in ["pages/a", "pages/b/c", "pages/b/d", "pages/ü", "pagesandmore"] {
+        put(store, name, 3).await;
+    }
+    let prefix = format!("{ROOM}pages/");
+    let all: Vec<_> = store.list(&prefix).map(Result::unwrap).collect().await;
+    for after in ["", "a", "a0", "b/", "b/c", "b/c0", "zz", "ü", "ü0"] {
+        let after = if after.is_empty() { String::new() } else { format!("{prefix}{after}") };
+        let (mut found, mut next) =
+            (Vec::new(), Some(PagePlace { after: after.clone(), tokens: Vec::new() }));
+        while let Some(place) = next {
+            let page = store.list_page(&prefix, &place).await.unwrap();
+            found.extend(page.objects);
+            next = page.next;
+        }
+        let expected: Vec<_> = all.iter().filter(|meta| meta.key > after).cloned().collect();
+        assert_eq!(found, expected, "keys behind {after:?}");
+    }
+    let found = crate::listing::list_all(store, &prefix, &|_| ()).await.unwrap();
+    assert_eq!(found, all, "a listing from several places is the listing");
 }
 
 /// `read_parts` gives one answer per part, in their order, equal to slices, whatever their sizes and gaps.

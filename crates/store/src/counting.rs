@@ -2,7 +2,7 @@
 //!
 //! Tests of other rooms use it to show how often and where bytes were read.
 
-use crate::{ByteRange, ObjectMeta, Store};
+use crate::{ByteRange, ListPage, ObjectMeta, PagePlace, Store};
 use bytes::Bytes;
 use forebay_core::Result;
 use futures::future::{BoxFuture, FutureExt};
@@ -31,7 +31,7 @@ pub struct Counts {
     pub heads: u64,
     /// Calls of `read` and `read_parts`: each is one, whatever its number of parts.
     pub reads: u64,
-    /// Calls of `list`.
+    /// Calls of `list` and `list_page`.
     pub lists: u64,
     /// Calls of `write`.
     pub writes: u64,
@@ -131,6 +131,15 @@ impl Store for CountingStore {
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
         self.lists.fetch_add(1, Relaxed);
         self.inner.list(prefix).boxed()
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        self.lists.fetch_add(1, Relaxed);
+        self.inner.list_page(prefix, place).boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        self.inner.lists_pages()
     }
 
     fn is_remote(&self) -> bool {

@@ -3,7 +3,7 @@
 //! Rules are looked at in the order in which they were added and the first that applies acts. Faults of bytes
 //! ([`Fault::Truncate`], [`Fault::Corrupt`]) break the contract of [`Store`] on purpose: they show whether callers check.
 
-use crate::{ByteRange, ObjectMeta, Store, fault};
+use crate::{ByteRange, ListPage, ObjectMeta, PagePlace, Store, fault};
 use bytes::{Bytes, BytesMut};
 use forebay_core::rng::{Rng, fold};
 use forebay_core::{Error, ErrorKind, Result};
@@ -173,6 +173,14 @@ impl Store for FlakyStore {
             Some(Fault::Hang) => stream::pending().boxed(),
             _ => self.inner.list(prefix),
         }
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        self.pass("list", prefix, move || self.inner.list_page(prefix, place), |page, _, _| page).boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        self.inner.lists_pages()
     }
 
     fn is_remote(&self) -> bool {

@@ -23,6 +23,7 @@ pub mod http;
 pub mod key;
 pub mod large;
 pub mod limit;
+pub mod listing;
 pub mod local;
 pub mod memory;
 pub mod net;
@@ -52,7 +53,7 @@ pub use retry::{RetryOptions, RetryStore};
 pub use throttle::{Throttle, ThrottleStore};
 
 use bytes::Bytes;
-use forebay_core::Result;
+use forebay_core::{Error, Result};
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{BoxStream, StreamExt};
 use std::ops::Range;
@@ -75,6 +76,26 @@ pub struct ObjectRead {
     pub key: String,
     /// Bytes wanted.
     pub range: Range<u64>,
+}
+
+/// Where a page of a listing begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PagePlace {
+    /// Keys behind this one; all when it is empty.
+    pub after: String,
+    /// What the server wants to hear again for the next page of a listing; empty for the first one.
+    pub tokens: Vec<String>,
+}
+
+/// A page of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListPage {
+    /// Objects in the order of their keys.
+    pub objects: Vec<ObjectMeta>,
+    /// The last key that the server named, also when it is none that this crate allows.
+    pub last: Option<String>,
+    /// Where the next page begins, when there may be one.
+    pub next: Option<PagePlace>,
 }
 
 /// A system that holds bytes by key.
@@ -104,6 +125,18 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         let seen =
             move |meta: &Result<ObjectMeta>| future::ready(meta.as_ref().is_ok_and(|meta| meta.key <= after));
         self.list(prefix).skip_while(seen).boxed()
+    }
+
+    /// One page of [`Self::list`]. Only for stores that say so with [`Self::lists_pages`]: whoever lists goes through
+    /// [`listing::list_all`], which knows both ways.
+    fn list_page<'a>(&'a self, prefix: &'a str, _place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        let why = format!("list a page of `{}`: the store has no pages", self.url(prefix));
+        future::ready(Err(Error::unsupported(why))).boxed()
+    }
+
+    /// Whether listings come in pages that can begin behind any key, so that several can be asked for at once.
+    fn lists_pages(&self) -> bool {
+        false
     }
 
     /// Ranges of many objects, each with an answer of its own, in order. Stores that can carry several in one request

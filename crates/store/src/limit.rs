@@ -1,6 +1,6 @@
 //! Bounds how many requests a store sees at once.
 
-use crate::{ByteRange, ObjectMeta, Store};
+use crate::{ByteRange, ListPage, ObjectMeta, PagePlace, Store};
 use bytes::Bytes;
 use forebay_core::{Error, Result};
 use futures::future::{BoxFuture, FutureExt};
@@ -50,6 +50,14 @@ impl Store for LimitStore {
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
         self.inner.list(prefix)
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        self.wait(move || self.inner.list_page(prefix, place)).boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        self.inner.lists_pages()
     }
 
     fn is_remote(&self) -> bool {

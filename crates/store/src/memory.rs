@@ -1,6 +1,6 @@
 //! Objects in memory: the store of tests, and the model that other stores are compared with.
 
-use crate::{ByteRange, ObjectMeta, Store, fault, key, range};
+use crate::{ByteRange, ListPage, ObjectMeta, PagePlace, Store, fault, key, range};
 use bytes::Bytes;
 use forebay_core::Result;
 use futures::future::{self, BoxFuture, FutureExt};
@@ -8,6 +8,9 @@ use futures::stream::{self, BoxStream, StreamExt};
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::sync::{Arc, PoisonError, RwLock};
+
+/// Keys of one page of a listing, as servers have it.
+const PAGE_KEYS: usize = 1000;
 
 /// A map of objects; clones share it. Every future is ready at once.
 #[derive(Clone, Default)]
@@ -117,6 +120,27 @@ impl Store for MemoryStore {
             future::ready(meta.map(|meta| (Ok(meta.clone()), Some(meta.key))))
         })
         .boxed()
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
+        let from = if place.after.as_str() < prefix {
+            Bound::Included(prefix)
+        } else {
+            Bound::Excluded(&*place.after)
+        };
+        let rest = shared.objects.range::<str, _>((from, Bound::Unbounded));
+        let mut rest = rest.take_while(|(key, _)| key.starts_with(prefix)).map(|(key, (bytes, stamp))| {
+            ObjectMeta { key: key.clone(), size: bytes.len() as u64, stamp: *stamp }
+        });
+        let objects: Vec<_> = rest.by_ref().take(PAGE_KEYS).collect();
+        let last = objects.last().map(|meta| meta.key.clone());
+        let next = rest.next().and(last.clone()).map(|after| PagePlace { after, tokens: Vec::new() });
+        future::ready(Ok(ListPage { objects, last, next })).boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        true
     }
 
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes) -> BoxFuture<'a, Result<()>> {

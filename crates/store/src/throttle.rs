@@ -3,7 +3,7 @@
 //! Three things can be slow: each request (latency), the bytes (bandwidth, shared by all requests), and jumps (random
 //! reads a second, as of a spinning disk). Time is tokio's, so tests run it paused.
 
-use crate::{ByteRange, ObjectMeta, Store};
+use crate::{ByteRange, ListPage, ObjectMeta, PagePlace, Store};
 use bytes::Bytes;
 use forebay_core::Result;
 use futures::future::{BoxFuture, FutureExt};
@@ -137,6 +137,14 @@ impl Store for ThrottleStore {
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
         stream::once(sleep(self.throttle.latency)).flat_map(move |()| self.inner.list(prefix)).boxed()
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        sleep(self.throttle.latency).then(move |()| self.inner.list_page(prefix, place)).boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        self.inner.lists_pages()
     }
 
     fn is_remote(&self) -> bool {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from forebay.errors import ForebayError, InvalidConfigError, StaleError
 __all__ = ["Dataset", "mix", "open", "synthetic"]
 
 _log = logging.getLogger("forebay")
+
+# Seconds between two lines of the log while objects are listed.
+_LOG_SECONDS = 5.0
 
 Progress = Callable[[int, int, int, int], object]
 
@@ -156,7 +160,8 @@ def open(
         own with a version of its own. Without it one that is not whole is refused.
     extensions: extensions of the files of a folder that are samples, without the dot.
     rebuild: build the manifest anew even if a kept one still fits.
-    progress: called now and then while a manifest is built, with objects done, objects in all, samples and bytes.
+    progress: called now and then while a manifest is built, with objects done, objects in all, samples and bytes. While
+        objects are still listed none is done, and objects in all are those found so far; a long listing is logged too.
 
     The manifest is built once, without reading payloads, and kept; when the data changed it is built again and
     `Dataset.notes` says so.
@@ -177,11 +182,28 @@ def open(
         "storage_options": _texts(storage_options or {}),
         "local": None if local is None else Path(local),
     }
-    opened = _native.open(**options, follow=follow, rebuild=rebuild, progress=progress)
+    told = _logged("::".join(options["spec"]), progress)
+    opened = _native.open(**options, follow=follow, rebuild=rebuild, progress=told)
     if follow:
         # Whoever opens it again, such as an unpickled copy, means what is there now.
         options["spec"] = [opened.url()]
     return Dataset(("open", options), opened=opened)
+
+
+def _logged(url: str, progress: Progress | None) -> Progress:
+    """Hands numbers on, and says in the log how far a listing has come that lasts."""
+    begun = due = time.monotonic()
+
+    def told(done: int, total: int, samples: int, size: int) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if done == 0 and now - due >= _LOG_SECONDS:
+            due = now
+            _log.info("listing %s: %d objects found in %.0f s", url, total, now - begun)
+        if progress is not None:
+            progress(done, total, samples, size)
+
+    return told
 
 
 def synthetic(

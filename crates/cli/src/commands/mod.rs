@@ -35,7 +35,7 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::Report;
 use forebay_core::{Error, ErrorKind, Result};
-use forebay_engine::source::{self, Dataset, OpenOptions};
+use forebay_engine::source::{self, Dataset, OpenOptions, ProgressFn};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -154,8 +154,18 @@ impl Context {
 /// Options that draw a bar of objects.
 fn watched(options: &OpenOptions, bar: &Arc<Progress>) -> OpenOptions {
     let bar = Arc::clone(bar);
-    let progress = Arc::new(move |now: source::Progress| bar.set(now.objects_done, now.objects_total));
-    OpenOptions { progress: Some(progress), ..options.clone() }
+    OpenOptions { progress: Some(drawn(bar)), ..options.clone() }
+}
+
+/// Draws what a source tells of its progress.
+fn drawn(bar: Arc<Progress>) -> ProgressFn {
+    Arc::new(move |now: source::Progress| {
+        if now.is_listing {
+            bar.found(now.objects_total);
+        } else {
+            bar.set(now.objects_done, now.objects_total);
+        }
+    })
 }
 
 /// Tells what is near a path that is not there, when nobody has told more yet.

@@ -1,11 +1,12 @@
 //! `forebay stage`: a dataset, or a part of it, from any store to a local disk.
 
-use super::{Context, Done, counted, seconds, size, with_nearby};
+use super::{Context, Done, counted, drawn, seconds, size, with_nearby};
 use crate::args::StageJob;
 use crate::progress::Progress;
 use forebay_core::Result;
-use forebay_engine::stage::{StagePlan, Staged, plan_stage, run_stage};
+use forebay_engine::stage::{StageOptions, StagePlan, Staged, plan_stage, run_stage};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Objects that a dry run names to people.
@@ -14,7 +15,10 @@ const NAMED: usize = 20;
 pub(super) fn run(job: &StageJob, context: &Context) -> Result<Done> {
     let begun = Instant::now();
     context.wait(async {
-        let plan = plan_stage(&job.spec, &job.dir, &job.options).await;
+        let bar = Arc::new(Progress::new(&context.report, "listing", "objects", 0));
+        let options = StageOptions { listed: Some(drawn(Arc::clone(&bar))), ..job.options.clone() };
+        let plan = plan_stage(&job.spec, &job.dir, &options).await;
+        drop((bar, options));
         let plan = plan.map_err(|error| with_nearby(error, &job.spec))?;
         if plan.wrong() > 0 {
             let many = counted(plan.wrong(), "object");

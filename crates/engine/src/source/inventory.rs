@@ -38,7 +38,8 @@ pub(super) async fn take(
     }
     let mut objects = Vec::new();
     // A long list of names is looked up many at a time; `buffered` keeps their order.
-    let found = stream::iter(items).map(|item| objects_of(store, item)).buffered(options.parallel.max(1));
+    let found =
+        stream::iter(items).map(|item| objects_of(store, item, options)).buffered(options.parallel.max(1));
     let found: Vec<Vec<ObjectMeta>> = found.try_collect().await?;
     for (item, metas) in items.iter().zip(found) {
         if metas.is_empty() {
@@ -58,7 +59,7 @@ pub(super) async fn take(
     Ok(Inventory { kind: SourceKind::Tar, prefix: String::new(), objects, others: Vec::new(), labels: None })
 }
 
-async fn objects_of(store: &dyn Store, item: &Item) -> Result<Vec<ObjectMeta>> {
+async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Result<Vec<ObjectMeta>> {
     let prefix = match item {
         Item::Key(key) => return Ok(vec![store.head(key).await?]),
         Item::Pattern(glob) => literal_prefix(glob),
@@ -68,13 +69,8 @@ async fn objects_of(store: &dyn Store, item: &Item) -> Result<Vec<ObjectMeta>> {
         Item::Pattern(glob) => glob_match(glob, key),
         _ => shard_name(key).is_some() && !key[prefix.len()..].contains('/'),
     };
-    let mut found = Vec::new();
-    let mut listing = store.list(prefix);
-    while let Some(meta) = listing.try_next().await? {
-        if wanted(&meta.key) && !is_hidden(&meta.key) {
-            found.push(meta);
-        }
-    }
+    let mut found = options.list(store, prefix).await?;
+    found.retain(|meta| wanted(&meta.key) && !is_hidden(&meta.key));
     Ok(found)
 }
 
@@ -82,8 +78,7 @@ async fn objects_of(store: &dyn Store, item: &Item) -> Result<Vec<ObjectMeta>> {
 async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &str) -> Result<Inventory> {
     let (mut shards, mut files, mut others, mut labels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut deeper = BTreeMap::<String, u64>::new();
-    let mut listing = store.list(prefix);
-    while let Some(meta) = listing.try_next().await? {
+    for meta in options.list(store, prefix).await? {
         let inside = &meta.key[prefix.len()..];
         if is_hidden(inside) {
             continue;

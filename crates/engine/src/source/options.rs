@@ -1,6 +1,8 @@
 //! What a caller may say about opening a dataset.
 
-use forebay_store::StoreOptions;
+use forebay_core::Result;
+use forebay_store::listing::list_all;
+use forebay_store::{ObjectMeta, Store, StoreOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -44,6 +46,8 @@ impl SourceKind {
 /// How far indexing has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Whether objects are still being listed: `objects_total` is what was found so far, nothing is indexed yet.
+    pub is_listing: bool,
     /// Objects indexed.
     pub objects_done: u64,
     /// Objects in all.
@@ -54,7 +58,14 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// Called now and then while a manifest is built, from the task that builds it.
+impl Progress {
+    /// So many objects were found, and the listing goes on.
+    pub(super) fn listing(found: u64) -> Self {
+        Self { is_listing: true, objects_total: found, ..Self::default() }
+    }
+}
+
+/// Called now and then while a manifest is built, from the task that builds it or that lists.
 pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// Where `${NAME}` in a spec is looked up.
@@ -121,6 +132,11 @@ impl OpenOptions {
         if let Some(report) = &self.progress {
             report(progress);
         }
+    }
+
+    /// Everything in a store that begins with a prefix; how much was found is reported while it goes on.
+    pub(super) async fn list(&self, store: &dyn Store, prefix: &str) -> Result<Vec<ObjectMeta>> {
+        list_all(store, prefix, &|found| self.report(Progress::listing(found))).await
     }
 
     /// Whether a file with this name is a sample of a folder.

@@ -57,9 +57,11 @@ pub(super) struct Found {
 }
 
 /// Finds the rows of a table.
-pub(super) async fn take(store: &CassandraStore) -> Result<Found> {
+pub(super) async fn take(store: &CassandraStore, options: &OpenOptions) -> Result<Found> {
     let label = store.label_type().await?;
-    let rows = store.scan().await?;
+    let progress = options.progress.clone();
+    let found = move |rows| progress.iter().for_each(|report| report(Progress::listing(rows)));
+    let rows = store.scan_telling(Arc::new(found)).await?;
     if rows.is_empty() {
         return Err(Error::not_found(format!("open dataset `{}`: the table has no rows", store.url(""))));
     }
@@ -183,7 +185,7 @@ pub async fn open_rows(url: &str, words: &StoreOptions, options: &OpenOptions) -
         let message = format!("open dataset `{url}` as `{}`: it names a table", kind.name());
         return Err(Error::invalid_config(message));
     }
-    let found = take(&store).await?;
+    let found = take(&store, options).await?;
     let mut notes = Vec::new();
     let folder = options.manifest_dir.clone().or_else(|| kept::default_folder(options));
     let shape = ["id_column", "data_column", "label_column", "label_type", "metadata_table"];

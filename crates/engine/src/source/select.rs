@@ -84,10 +84,12 @@ async fn objects(
     let parallel = options.parallel.max(1);
     let found: Vec<ObjectMeta> = match part {
         Part::All => {
-            let found = stream::iter(items).map(|item| meant(store, item, url)).buffered(parallel);
+            let found = stream::iter(items).map(|item| meant(store, item, options, url)).buffered(parallel);
             found.try_collect::<Vec<_>>().await?.concat()
         }
-        Part::Prefix(prefix) => listed(store, &format!("{}{prefix}", base(items, url)?), |_| true).await?,
+        Part::Prefix(prefix) => {
+            listed(store, &format!("{}{prefix}", base(items, url)?), options, |_| true).await?
+        }
         Part::Keys(keys) => {
             let base = base(items, url)?;
             let keys = keys.iter().map(|key| format!("{base}{key}")).collect::<Vec<_>>();
@@ -119,11 +121,13 @@ fn base<'a>(items: &'a [Item], url: &str) -> Result<&'a str> {
     Err(Error::invalid_config(message).with_hint("for example `s3://bucket/train/`"))
 }
 
-async fn meant(store: &dyn Store, item: &Item, url: &str) -> Result<Vec<ObjectMeta>> {
+async fn meant(store: &dyn Store, item: &Item, options: &OpenOptions, url: &str) -> Result<Vec<ObjectMeta>> {
     let found = match item {
         Item::Key(key) => return Ok(vec![store.head(key).await?]),
-        Item::Pattern(glob) => listed(store, literal_prefix(glob), |key| glob_match(glob, key)).await?,
-        Item::Folder(prefix) => match listed(store, prefix, |_| true).await {
+        Item::Pattern(glob) => {
+            listed(store, literal_prefix(glob), options, |key| glob_match(glob, key)).await?
+        }
+        Item::Folder(prefix) => match listed(store, prefix, options, |_| true).await {
             // A name without a known ending may be that of an object, also where nothing can be listed.
             Ok(found) if found.is_empty() && !prefix.is_empty() => {
                 vec![store.head(prefix.trim_end_matches('/')).await?]
@@ -147,18 +151,20 @@ async fn meant(store: &dyn Store, item: &Item, url: &str) -> Result<Vec<ObjectMe
     Ok(found)
 }
 
-async fn listed(store: &dyn Store, prefix: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<ObjectMeta>> {
+async fn listed(
+    store: &dyn Store,
+    prefix: &str,
+    options: &OpenOptions,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<ObjectMeta>> {
     let folder = prefix.rfind('/').map_or(0, |slash| slash + 1);
-    let mut found = Vec::new();
-    let mut listing = store.list(prefix);
-    while let Some(meta) = listing.try_next().await? {
+    let mut found = options.list(store, prefix).await?;
+    found.retain(|meta| {
         // A folder that the caller named may be hidden; what lies below it may not.
         let hidden = meta.key.get(folder..).is_none_or(is_hidden);
         // An odd key is no file that lies around unfinished: whoever copies has to see it.
         let odd = forebay_store::key::check(&meta.key).is_err();
-        if (odd || !hidden) && wanted(&meta.key) {
-            found.push(meta);
-        }
-    }
+        (odd || !hidden) && wanted(&meta.key)
+    });
     Ok(found)
 }

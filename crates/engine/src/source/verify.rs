@@ -77,6 +77,7 @@ impl Run<'_> {
             }
             let report = &self.report;
             options.report(super::Progress {
+                is_listing: false,
                 objects_done: report.objects,
                 objects_total: inventory.objects.len() as u64,
                 samples: report.samples,

@@ -9,7 +9,7 @@ use super::plan::origin;
 use crate::source::local_store;
 use bytes::Bytes;
 use forebay_core::{Error, Result};
-use forebay_store::{ByteRange, ObjectMeta, ObjectRead, Store};
+use forebay_store::{ByteRange, ListPage, ObjectMeta, ObjectRead, PagePlace, Store};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::BoxStream;
 use std::collections::HashMap;
@@ -187,6 +187,14 @@ impl Store for LocalCopyStore {
 
     fn list_after<'a>(&'a self, prefix: &'a str, after: &str) -> BoxStream<'a, Result<ObjectMeta>> {
         self.origin.list_after(prefix, after)
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        self.origin.list_page(prefix, place)
+    }
+
+    fn lists_pages(&self) -> bool {
+        self.origin.lists_pages()
     }
 
     fn is_remote(&self) -> bool {

@@ -16,6 +16,7 @@ mod plan;
 pub use local::{Expected, LocalCopyStore};
 pub use plan::{StagePlan, ToCopy, plan_stage, plan_stage_with_store};
 
+use crate::source::ProgressFn;
 use copy::{Copier, blocking};
 use forebay_core::{Error, Result};
 use forebay_store::StoreOptions;
@@ -27,7 +28,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// What is copied, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StageOptions {
     /// Only keys that go on with this behind the folder that the spec names.
     pub prefix: Option<String>,
@@ -45,6 +46,8 @@ pub struct StageOptions {
     pub piece_bytes: u64,
     /// Whether what is here is read and compared with the journal.
     pub verify: bool,
+    /// Told how many objects were found while they are listed.
+    pub listed: Option<ProgressFn>,
 }
 
 impl Default for StageOptions {
@@ -58,7 +61,22 @@ impl Default for StageOptions {
             in_flight: 16,
             piece_bytes: 8 << 20,
             verify: false,
+            listed: None,
         }
+    }
+}
+
+impl std::fmt::Debug for StageOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StageOptions")
+            .field("prefix", &self.prefix)
+            .field("keys", &self.keys)
+            .field("template", &self.template)
+            .field("rate_bytes_per_second", &self.rate_bytes_per_second)
+            .field("in_flight", &self.in_flight)
+            .field("piece_bytes", &self.piece_bytes)
+            .field("verify", &self.verify)
+            .finish_non_exhaustive()
     }
 }
 

@@ -81,7 +81,11 @@ pub async fn plan_stage_with_store(
 }
 
 fn open_options(options: &StageOptions) -> OpenOptions {
-    OpenOptions { storage_options: options.storage_options.clone(), ..OpenOptions::default() }
+    OpenOptions {
+        storage_options: options.storage_options.clone(),
+        progress: options.listed.clone(),
+        ..OpenOptions::default()
+    }
 }
 
 fn part(options: &StageOptions) -> Result<Part<'_>> {

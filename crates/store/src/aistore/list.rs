@@ -5,7 +5,7 @@ use crate::http::client::{HttpRequest, Method, Redirects};
 use crate::http::exchange::Limits;
 use crate::http::tag::Tag;
 use crate::http::{HttpClient, uri};
-use crate::{ObjectMeta, key};
+use crate::{ListPage, ObjectMeta, PagePlace, key};
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, Result};
 use serde::Deserialize;
@@ -13,21 +13,6 @@ use serde_json::json;
 
 /// Keys of one page of a listing.
 const PAGE_KEYS: u32 = 1000;
-
-/// Where a listing stands.
-#[derive(Debug, Default)]
-pub(super) struct Page {
-    start_after: String,
-    token: String,
-    listing: String,
-}
-
-impl Page {
-    /// The first one with keys behind `key`; all of them when it is empty.
-    pub(super) fn after(key: String) -> Self {
-        Self { start_after: key, ..Self::default() }
-    }
-}
 
 #[derive(Deserialize)]
 struct Listed {
@@ -51,13 +36,11 @@ struct ListedObject {
 }
 
 impl Inner {
-    /// The objects of one page, and where the next begins.
-    pub(super) async fn page(
-        &self,
-        client: &HttpClient,
-        prefix: &str,
-        page: Page,
-    ) -> Result<(Vec<ObjectMeta>, Option<Page>)> {
+    /// One page of a listing. Its tokens are those of the page and of the listing.
+    pub(super) async fn page(&self, client: &HttpClient, prefix: &str, place: PagePlace) -> Result<ListPage> {
+        let mut tokens = place.tokens.into_iter();
+        let (token, listing) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
+        let start_after = if token.is_empty() { place.after.as_str() } else { "" };
         let url = self.address(&format!("/v1/buckets/{}", uri::encode_value(&self.bucket)))?;
         // A prefix that is also a directory's name would list that directory only: so whole directories are asked for
         // and what does not fit is passed over. Buckets that stand for other stores know plain prefixes.
@@ -65,7 +48,7 @@ impl Inner {
         let asked_prefix = if self.provider == "ais" { directory } else { prefix };
         let asked = json!({"action": "list", "value": {
             "prefix": asked_prefix, "pagesize": PAGE_KEYS, "props": "name,size,checksum,version", "flags": "0",
-            "uuid": page.listing, "continuation_token": page.token, "start_after": page.start_after,
+            "uuid": listing, "continuation_token": token, "start_after": start_after,
         }});
         let mut headers = self.headers.clone();
         headers.extend(["content-type", "accept"].map(|name| (name, "application/json".to_owned())));
@@ -82,10 +65,11 @@ impl Inner {
         let senseless = |why: String| Error::corrupt(format!("the answer makes no sense: {why}"));
         let listed: Listed =
             serde_json::from_slice(&answer.body).map_err(|error| senseless(error.to_string()))?;
-        let (mut found, mut passed) = (Vec::new(), false);
+        let (mut found, mut passed, mut last) = (Vec::new(), false, None);
         for object in listed.entries.unwrap_or_default() {
             // Keys come in order: nothing fits behind the first that is too far.
             passed |= object.name.as_str() > prefix && !object.name.starts_with(prefix);
+            last = Some(object.name.clone());
             if key::check(&object.name).is_err() || !object.name.starts_with(prefix) {
                 continue;
             }
@@ -95,14 +79,14 @@ impl Inner {
             found.push(ObjectMeta { key: object.name, size, stamp: Tag::stamp(tag.as_ref()) });
         }
         if passed || listed.continuation_token.is_empty() {
-            return Ok((found, None));
+            return Ok(ListPage { objects: found, last, next: None });
         }
-        if listed.continuation_token == page.token {
+        if listed.continuation_token == token {
             return Err(senseless("the listing does not go on".to_owned()));
         }
-        let next =
-            Page { start_after: String::new(), token: listed.continuation_token, listing: listed.uuid };
-        Ok((found, Some(next)))
+        let after = last.clone().unwrap_or(place.after);
+        let next = PagePlace { after, tokens: vec![listed.continuation_token, listed.uuid] };
+        Ok(ListPage { objects: found, last, next: Some(next) })
     }
 }
 

@@ -19,12 +19,11 @@ use crate::http::store::{WAITING_BODY_BYTES, first_of};
 use crate::http::tag::Tag;
 use crate::http::{HttpClient, HttpOptions, ProcessClient, options, parts, tls, uri};
 use crate::net::Net;
-use crate::{ByteRange, ObjectMeta, ObjectRead, Store, StoreOptions, fault, key};
+use crate::{ByteRange, ListPage, ObjectMeta, ObjectRead, PagePlace, Store, StoreOptions, fault, key};
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, Result};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use list::Page;
 use refusal::refusal;
 use std::ops::Range;
 use std::sync::Arc;
@@ -143,20 +142,23 @@ impl AisStore {
     }
 
     fn pages<'a>(&'a self, prefix: &'a str, after: String) -> BoxStream<'a, Result<ObjectMeta>> {
-        if list::names_nothing(prefix) {
-            return stream::empty().boxed();
-        }
-        let begin = Some(Page::after(after));
-        stream::try_unfold(begin, move |page| async move {
-            let Some(page) = page else { return Ok(None) };
-            let prefix = prefix.to_owned();
-            let list = |inner: Arc<Inner>, client| async move { inner.page(&client, &prefix, page).await };
-            let (found, next) = self.run(list).await?;
-            Ok(Some((stream::iter(found.into_iter().map(Ok)), next)))
+        let begin = Some(PagePlace { after, tokens: Vec::new() });
+        stream::try_unfold(begin, move |place| async move {
+            let Some(place) = place else { return Ok(None) };
+            let page = self.page(prefix, &place).await?;
+            Ok(Some((stream::iter(page.objects.into_iter().map(Ok)), page.next)))
         })
         .try_flatten()
-        .map_err(move |error: Error| fault::located(error, "list", &self.url(prefix), None))
         .boxed()
+    }
+
+    async fn page(&self, prefix: &str, place: &PagePlace) -> Result<ListPage> {
+        if list::names_nothing(prefix) {
+            return Ok(ListPage::default());
+        }
+        let (asked, place) = (prefix.to_owned(), place.clone());
+        let list = |inner: Arc<Inner>, client| async move { inner.page(&client, &asked, place).await };
+        self.run(list).await.map_err(|error: Error| fault::located(error, "list", &self.url(prefix), None))
     }
 }
 
@@ -249,6 +251,24 @@ impl Store for AisStore {
             std::future::ready(meta.as_ref().map_or(true, |meta| meta.key > after))
         };
         self.pages(prefix, begin).filter(later).boxed()
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        async move {
+            let page = self.page(prefix, place).await?;
+            // Whoever begins in the middle relies on an order that not every kind of bucket has.
+            let first = page.objects.first().is_none_or(|first| first.key > place.after);
+            if !first || !page.objects.is_sorted_by(|a, b| a.key < b.key) {
+                let why = "the server lists keys in another order than that of their bytes";
+                return Err(Error::unsupported(format!("list `{}`: {why}", self.url(prefix))));
+            }
+            Ok(page)
+        }
+        .boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        true
     }
 
     fn read_many<'a>(&'a self, reads: &'a [ObjectRead]) -> BoxFuture<'a, Vec<Result<Bytes>>> {

@@ -6,12 +6,17 @@ use super::{CassandraStore, fault};
 use bytes::Bytes;
 use forebay_core::{Error, Result};
 use futures::TryStreamExt;
+use futures::future::try_join_all;
 use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use super::settings::LabelType;
+
+/// Rows between two reports of a scan.
+const REPORTED: u64 = 1000;
 
 /// What the tables tell of a row without its payload. Columns that are not there, and cells that are empty, are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,11 +90,16 @@ impl CassandraStore {
     /// Every row of the metadata table, or of the data table when none is named, sorted by id.
     ///
     /// It is the server that reads the whole table. With a column `size` that is short; without, it has to look at
-    /// every payload to tell when it was written.
+    /// every payload to tell when it was written. Several parts of the table are read at once.
     pub async fn scan(&self) -> Result<Vec<RowInfo>> {
+        self.scan_telling(Arc::new(|_| ())).await
+    }
+
+    /// As [`Self::scan`]; `found` is told how many rows are known so far, now and then, from another thread.
+    pub async fn scan_telling(&self, found: Arc<dyn Fn(u64) + Send + Sync>) -> Result<Vec<RowInfo>> {
         let root = self.root().to_owned();
         self.run(|tables| async move {
-            let mut rows = scan(&tables, &root).await?;
+            let mut rows = scan(&tables, &root, &*found).await?;
             if let Some(statement) = &tables.scan_labels {
                 let labels = scan_labels(&tables, statement, &root).await?;
                 for row in &mut rows {
@@ -176,33 +186,35 @@ async fn define(session: &Session, root: &str, wordings: &[String]) -> Result<()
     Err(refused.unwrap_or_else(|| Error::internal("define a table without a statement")))
 }
 
-async fn scan(tables: &Tables, root: &str) -> Result<Vec<RowInfo>> {
+async fn scan(tables: &Tables, root: &str, found: &(dyn Fn(u64) + Send + Sync)) -> Result<Vec<RowInfo>> {
     let doing = format!("scan `{root}`");
-    let pager = tables.session.execute_iter(tables.scan.clone(), ()).await;
-    let pager = pager.map_err(|error| fault::pager(&doing, error))?;
-    let stream = pager.rows_stream::<Cells>();
-    let mut stream = stream.map_err(|error| Error::internal(doing.clone()).with_source(error))?;
-    let places = tables.scan_places;
-    let mut rows = Vec::new();
-    while let Some(cells) = stream.try_next().await.map_err(|error| fault::row(&doing, error))? {
+    let (doing, places) = (doing.as_str(), tables.scan_places);
+    let known = AtomicU64::new(0);
+    let row = |cells: &Cells| {
         let int = |place: Option<usize>| place.and_then(|place| cells.int(place));
         let text = |place: Option<usize>| place.and_then(|place| cells.text(place));
         let stamp = int(places.stamp);
         // A row of which nobody wrote the data is no object.
         if stamp.is_none() && places.stamp.is_some() && places.size.is_none() {
-            continue;
+            return Ok(None);
         }
-        rows.push(RowInfo {
-            id: id_of(tables, &cells, &doing)?,
+        let count = known.fetch_add(1, Relaxed) + 1;
+        if count.is_multiple_of(REPORTED) {
+            found(count);
+        }
+        Ok(Some(RowInfo {
+            id: id_of(tables, cells, doing)?,
             size: int(places.size).and_then(|size| u64::try_from(size).ok()),
             stamp: stamp.and_then(|stamp| u64::try_from(stamp).ok()).unwrap_or_default(),
             label: int(places.label),
             label_size: int(places.label_size).and_then(|size| u64::try_from(size).ok()),
             label_name: text(places.label_name),
             field: text(places.field),
-        });
-    }
-    Ok(rows)
+        }))
+    };
+    let parts = ring(tables.scans_at_once).into_iter();
+    let parts = parts.map(|part| scan_part(tables, &tables.scan, part, doing, &row));
+    Ok(try_join_all(parts).await?.concat())
 }
 
 async fn scan_labels(
@@ -211,17 +223,46 @@ async fn scan_labels(
     root: &str,
 ) -> Result<HashMap<String, i64>> {
     let doing = format!("scan the labels of `{root}`");
-    let pager = tables.session.execute_iter(statement.clone(), ()).await;
-    let pager = pager.map_err(|error| fault::pager(&doing, error))?;
+    let doing = doing.as_str();
+    let label = |cells: &Cells| {
+        let label = cells.int(1);
+        label.map(|label| Ok((id_of(tables, cells, doing)?, label))).transpose()
+    };
+    let parts = ring(tables.scans_at_once).into_iter();
+    let parts = parts.map(|part| scan_part(tables, statement, part, doing, &label));
+    Ok(try_join_all(parts).await?.into_iter().flatten().collect())
+}
+
+/// The rows of one part of the ring, page after page; those for which `take` has nothing are left out.
+async fn scan_part<T>(
+    tables: &Tables,
+    statement: &PreparedStatement,
+    part: Option<(i64, i64)>,
+    doing: &str,
+    take: &(impl Fn(&Cells) -> Result<Option<T>> + Sync),
+) -> Result<Vec<T>> {
+    let pager = match part {
+        Some(part) => tables.session.execute_iter(statement.clone(), part).await,
+        None => tables.session.execute_iter(statement.clone(), ()).await,
+    };
+    let pager = pager.map_err(|error| fault::pager(doing, error))?;
     let stream = pager.rows_stream::<Cells>();
-    let mut stream = stream.map_err(|error| Error::internal(doing.clone()).with_source(error))?;
-    let mut labels = HashMap::new();
-    while let Some(cells) = stream.try_next().await.map_err(|error| fault::row(&doing, error))? {
-        if let Some(label) = cells.int(1) {
-            labels.insert(id_of(tables, &cells, &doing)?, label);
-        }
+    let mut stream = stream.map_err(|error| Error::internal(doing).with_source(error))?;
+    let mut rows = Vec::new();
+    while let Some(cells) = stream.try_next().await.map_err(|error| fault::row(doing, error))? {
+        rows.extend(take(&cells)?);
     }
-    Ok(labels)
+    Ok(rows)
+}
+
+/// The ring of tokens in equal parts, each behind one token up to another. No row has the least token of all.
+fn ring(parts: usize) -> Vec<Option<(i64, i64)>> {
+    if parts <= 1 {
+        return vec![None];
+    }
+    let (whole, count) = (u128::from(u64::MAX), parts as u128);
+    let edge = |number: u128| (i128::from(i64::MIN) + (whole * number / count) as i128) as i64;
+    (0..count).map(|number| Some((edge(number), edge(number + 1)))).collect()
 }
 
 fn id_of(tables: &Tables, cells: &Cells, doing: &str) -> Result<String> {
@@ -282,5 +323,22 @@ fn label_bytes(label: Option<&NewLabel>) -> Option<i64> {
     match label {
         Some(NewLabel::Blob(bytes)) => Some(bytes.len() as i64),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_the_ring_meet_and_leave_no_token_out() {
+        assert_eq!(ring(1), [None]);
+        for parts in [2, 3, 4, 32] {
+            let ring: Vec<_> = ring(parts).into_iter().flatten().collect();
+            assert_eq!(ring.len(), parts);
+            assert_eq!((ring[0].0, ring[parts - 1].1), (i64::MIN, i64::MAX));
+            assert!(ring.windows(2).all(|two| two[0].1 == two[1].0));
+            assert!(ring.iter().all(|(behind, until)| behind < until));
+        }
     }
 }

@@ -17,6 +17,11 @@ const SHORT_PAGE: i32 = 5000;
 /// Rows of one page of a scan for which the server has to look at payloads: a page of them has to fit in its memory.
 const LONG_PAGE: i32 = 100;
 
+/// Parts of a table that are scanned at once.
+const SHORT_SCANS: usize = 32;
+/// The same where the server has to look at payloads.
+const LONG_SCANS: usize = 4;
+
 /// Columns of the metadata table that mean something to us, besides id, size and label.
 pub(super) const LABEL_SIZE: &str = "label_size";
 pub(super) const LABEL_NAME: &str = "label_name";
@@ -67,6 +72,8 @@ pub(super) struct Tables {
     /// `SELECT size, writetime(size) [, label_size] WHERE id = ?` when there is a column of sizes.
     pub(super) size: Option<PreparedStatement>,
     pub(super) scan: PreparedStatement,
+    /// How many parts of the ring are scanned at once; 1 is all of it, and the scans take no values then.
+    pub(super) scans_at_once: usize,
     pub(super) scan_places: ScanPlaces,
     /// `SELECT id, label` of the data table, when labels are integers and the scan does not bring them.
     pub(super) scan_labels: Option<PreparedStatement>,
@@ -115,6 +122,18 @@ impl Tables {
         let from_payloads = metadata.is_none() && !sized;
         let scan_labels = (label == LabelType::Int && scan_places.label.is_none())
             .then(|| format!("SELECT \"{}\", \"{label_column}\" FROM {table}", settings.id_column));
+        let has_tokens = is_cut_by_tokens(&session, settings).await?;
+        let scans_at_once = match (has_tokens, from_payloads || scan_labels.is_some()) {
+            (false, _) => 1,
+            (true, false) => SHORT_SCANS,
+            (true, true) => LONG_SCANS,
+        };
+        let in_part = match has_tokens {
+            true => format!(" WHERE token(\"{0}\") > ? AND token(\"{0}\") <= ?", settings.id_column),
+            false => String::new(),
+        };
+        let (scan, scan_labels) =
+            (format!("{scan}{in_part}"), scan_labels.map(|labels| format!("{labels}{in_part}")));
         let mut insert_columns = Vec::new();
         if label != LabelType::None {
             insert_columns.push(label_column.clone());
@@ -144,6 +163,7 @@ impl Tables {
             },
             scan: prepare.scan(&scan, if from_payloads { LONG_PAGE } else { SHORT_PAGE }).await?,
             scan_places,
+            scans_at_once,
             scan_labels: match scan_labels {
                 Some(labels) => Some(prepare.scan(&labels, LONG_PAGE).await?),
                 None => None,
@@ -294,6 +314,12 @@ async fn load_metadata(
         Err(error) if !settings.metadata_named && error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether rows lie by the usual token of 64 bits, so that a table can be scanned in parts.
+async fn is_cut_by_tokens(session: &Session, settings: &Settings) -> Result<bool> {
+    let found = texts(session, settings, "SELECT partitioner FROM system.local", (), 1).await?;
+    Ok(found.iter().flatten().any(|name| name.ends_with("Murmur3Partitioner")))
 }
 
 /// The type of the id and the other columns of a table; errors say what is there instead.

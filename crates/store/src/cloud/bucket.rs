@@ -20,6 +20,8 @@ pub trait Builder: Sized + 'static {
     type Key: FromStr + Copy + Send + Sync + 'static;
     /// What its URLs begin with.
     const SCHEME: &'static str;
+    /// Whether its listings can begin behind any key.
+    const BEGINS_ANYWHERE: bool;
     /// Its word for `anonymous`.
     const ANONYMOUS: &'static str;
 
@@ -37,20 +39,22 @@ pub fn open<B: Builder>(root: &str, options: &StoreOptions) -> Result<CloudStore
     let bucket = root.split_once("://").map_or(root, |(_, bucket)| bucket).trim_end_matches('/').to_owned();
     let words = configured::<B::Key>(B::SCHEME, options, &[("anonymous", B::ANONYMOUS)])?;
     let (options, name) = (options.clone(), root.to_owned());
-    CloudStore::new(root, move || {
+    let store = CloudStore::new(root, move || {
         let begun = B::for_bucket(&bucket, client_options(&options)?, no_retries());
         let builder = words.iter().fold(begun, |builder, (key, value)| builder.with(*key, value));
         builder.bucket().map_err(|error| {
             Error::invalid_config(format!("open `{name}`: the options do not fit together"))
                 .with_source(error)
         })
-    })
+    })?;
+    Ok(store.beginning_anywhere(B::BEGINS_ANYWHERE))
 }
 
 #[cfg(feature = "gcs")]
 impl Builder for Gcs {
     type Key = object_store::gcp::GoogleConfigKey;
     const SCHEME: &'static str = "gs";
+    const BEGINS_ANYWHERE: bool = true;
     const ANONYMOUS: &'static str = "google_skip_signature";
 
     fn for_bucket(name: &str, client: ClientOptions, retry: RetryConfig) -> Self {
@@ -68,6 +72,8 @@ impl Builder for Gcs {
 impl Builder for Azure {
     type Key = object_store::azure::AzureConfigKey;
     const SCHEME: &'static str = "az";
+    // A page of Azure begins where its token says and nowhere else.
+    const BEGINS_ANYWHERE: bool = false;
     const ANONYMOUS: &'static str = "azure_skip_signature";
 
     fn for_bucket(name: &str, client: ClientOptions, retry: RetryConfig) -> Self {

@@ -4,7 +4,7 @@
 //! store decides. Keys with control characters are refused: its paths cannot hold them.
 
 use crate::http::TlsOptions;
-use crate::{ByteRange, Net, ObjectMeta, Store, StoreOptions, fault, key, range, spans};
+use crate::{ByteRange, ListPage, Net, ObjectMeta, PagePlace, Store, StoreOptions, fault, key, range, spans};
 use bytes::Bytes;
 use forebay_core::{Error, ErrorKind, Result};
 use futures::future::{BoxFuture, FutureExt};
@@ -40,6 +40,7 @@ pub struct CloudStore {
     root: String,
     make: Make,
     live: Mutex<Option<Live>>,
+    begins_anywhere: bool,
 }
 
 #[derive(Clone)]
@@ -107,7 +108,8 @@ impl CloudStore {
         root: impl Into<String>,
         make: impl Fn() -> Result<Arc<dyn Bucket>> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let store = Self { root: root.into(), make: Box::new(make), live: Mutex::default() };
+        let store =
+            Self { root: root.into(), make: Box::new(make), live: Mutex::default(), begins_anywhere: false };
         (store.make)()?;
         Ok(store)
     }
@@ -131,42 +133,48 @@ impl CloudStore {
         })
     }
 
-    fn pages<'a>(&'a self, prefix: &str, after: Option<String>) -> BoxStream<'a, Result<ObjectMeta>> {
-        if !super::begins_a_key(prefix) {
-            return stream::empty().boxed();
-        }
-        let prefix: Arc<str> = prefix.into();
-        stream::try_unfold(Some((None, after)), move |next: Option<(Option<String>, Option<String>)>| {
-            let prefix = Arc::clone(&prefix);
-            async move {
-                let Some((token, after)) = next else { return Ok(None) };
-                let Live { net, bucket } = self.live()?;
-                let name = self.url(&prefix);
-                let page = net.run(async move {
-                    let offset = after.clone().filter(|_| token.is_none());
-                    let options =
-                        PaginatedListOptions { offset, page_token: token, ..PaginatedListOptions::default() };
-                    let prefix = Some(&*prefix).filter(|prefix| !prefix.is_empty());
-                    let page = bucket.list_paginated(prefix, options).await;
-                    let page = page.map_err(|error| refusal(error, "list", &name))?;
-                    Ok((page, after))
-                });
-                let (page, after) = page.await?;
-                let objects: Vec<_> = page.result.objects.iter().map(meta_of).collect();
-                // Folders that consoles make, and what begins before `after` on stores that cannot begin there.
-                let wanted = move |meta: &ObjectMeta| {
-                    key::check_for_write(&meta.key).is_ok()
-                        && after.as_ref().is_none_or(|after| meta.key > *after)
-                };
-                let objects = objects.into_iter().filter(wanted).map(Ok);
-                Ok::<_, Error>(Some((
-                    stream::iter(objects.collect::<Vec<_>>()),
-                    page.page_token.map(|token| (Some(token), None)),
-                )))
-            }
+    /// Says whether listings can begin behind any key, so that several pages can be asked for at once.
+    #[must_use]
+    pub fn beginning_anywhere(mut self, begins_anywhere: bool) -> Self {
+        self.begins_anywhere = begins_anywhere;
+        self
+    }
+
+    fn pages<'a>(&'a self, prefix: &'a str, after: String) -> BoxStream<'a, Result<ObjectMeta>> {
+        stream::try_unfold(Some(PagePlace { after, tokens: Vec::new() }), move |place| async move {
+            let Some(place) = place else { return Ok(None) };
+            let page = self.page(prefix, &place).await?;
+            Ok::<_, Error>(Some((stream::iter(page.objects.into_iter().map(Ok)), page.next)))
         })
         .try_flatten()
         .boxed()
+    }
+
+    async fn page(&self, prefix: &str, place: &PagePlace) -> Result<ListPage> {
+        if !super::begins_a_key(prefix) {
+            return Ok(ListPage::default());
+        }
+        let Live { net, bucket } = self.live()?;
+        let (prefix, name, place) = (prefix.to_owned(), self.url(prefix), place.clone());
+        net.run(async move {
+            let PagePlace { after, tokens } = place;
+            let page_token = tokens.into_iter().next();
+            let offset = Some(after.clone()).filter(|after| page_token.is_none() && !after.is_empty());
+            let options = PaginatedListOptions { offset, page_token, ..PaginatedListOptions::default() };
+            let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
+            let page = bucket.list_paginated(prefix.as_deref(), options).await;
+            let page = page.map_err(|error| refusal(error, "list", &name))?;
+            let mut objects: Vec<_> = page.result.objects.iter().map(meta_of).collect();
+            let last = objects.last().map(|meta| meta.key.clone());
+            // Folders that consoles make, and what begins before `after` on stores that cannot begin there.
+            objects.retain(|meta| key::check_for_write(&meta.key).is_ok() && meta.key > after);
+            let next = page.page_token.map(|token| PagePlace {
+                after: last.clone().filter(|last| *last > after).unwrap_or(after),
+                tokens: vec![token],
+            });
+            Ok(ListPage { objects, last, next })
+        })
+        .await
     }
 }
 
@@ -324,11 +332,19 @@ impl Store for CloudStore {
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
-        self.pages(prefix, None)
+        self.pages(prefix, String::new())
     }
 
     fn list_after<'a>(&'a self, prefix: &'a str, after: &str) -> BoxStream<'a, Result<ObjectMeta>> {
-        self.pages(prefix, Some(after.to_owned()).filter(|after| !after.is_empty()))
+        self.pages(prefix, after.to_owned())
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        self.page(prefix, place).boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        self.begins_anywhere
     }
 
     fn is_remote(&self) -> bool {

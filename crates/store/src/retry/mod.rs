@@ -4,7 +4,7 @@
 //! the longest and are cut by a seeded draw, so that many clients do not come back at the same moment. Every method
 //! of [`Store`] may be repeated: reads have no effect and a write puts the whole object in place.
 
-use crate::{ByteRange, ObjectMeta, ObjectRead, Store, fault};
+use crate::{ByteRange, ListPage, ObjectMeta, ObjectRead, PagePlace, Store, fault};
 use bytes::Bytes;
 use forebay_core::rng::{Rng, fold};
 use forebay_core::{Error, Result};
@@ -240,6 +240,14 @@ impl Store for RetryStore {
 
     fn reads_per_request(&self) -> usize {
         self.inner.reads_per_request()
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        self.repeat("list", prefix, || self.inner.list_page(prefix, place)).boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        self.inner.lists_pages()
     }
 
     fn is_remote(&self) -> bool {

@@ -53,6 +53,7 @@ pub(super) async fn verify(
         if (sample + 1).is_multiple_of(ROWS_TOGETHER) || sample + 1 == manifest.len() {
             run.try_all(std::mem::take(&mut waiting), options.parallel).await?;
             options.report(Progress {
+                is_listing: false,
                 objects_done: sample + 1,
                 objects_total: manifest.len(),
                 samples: run.report.samples,

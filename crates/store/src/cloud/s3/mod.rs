@@ -13,7 +13,7 @@ mod upload;
 mod wire;
 
 use crate::http::{HttpOptions, Method, ProcessClient, uri};
-use crate::{ByteRange, ObjectMeta, Store, StoreOptions, fault, key};
+use crate::{ByteRange, ListPage, ObjectMeta, PagePlace, Store, StoreOptions, fault, key};
 use bytes::Bytes;
 use forebay_core::{Error, Result};
 use futures::future::{self, BoxFuture, FutureExt};
@@ -54,66 +54,52 @@ impl S3Store {
         self.wire.client.get()?.net().run(work(Arc::clone(&self.wire))).await
     }
 
-    fn pages<'a>(&'a self, prefix: &'a str, after: Option<String>) -> BoxStream<'a, Result<ObjectMeta>> {
-        if !crate::cloud::begins_a_key(prefix) {
-            return stream::empty().boxed();
-        }
-        let prefix: Arc<str> = prefix.into();
-        let start = Some(Next { token: None, after });
-        stream::try_unfold(start, move |next| {
-            let prefix = Arc::clone(&prefix);
-            async move {
-                let Some(next) = next else { return Ok(None) };
-                let (objects, next) = self.run(|wire| async move { wire.page(&prefix, next).await }).await?;
-                Ok::<_, Error>(Some((stream::iter(objects.into_iter().map(Ok)), next)))
-            }
+    fn pages<'a>(&'a self, prefix: &'a str, after: String) -> BoxStream<'a, Result<ObjectMeta>> {
+        let start = Some(PagePlace { after, tokens: Vec::new() });
+        stream::try_unfold(start, move |place| async move {
+            let Some(place) = place else { return Ok(None) };
+            let page = self.list_page(prefix, &place).await?;
+            Ok::<_, Error>(Some((stream::iter(page.objects.into_iter().map(Ok)), page.next)))
         })
         .try_flatten()
         .boxed()
     }
 }
 
-/// Where the next page of a listing begins.
-#[derive(Debug)]
-struct Next {
-    token: Option<String>,
-    after: Option<String>,
-}
-
 impl Wire {
-    async fn page(&self, prefix: &str, next: Next) -> Result<(Vec<ObjectMeta>, Option<Next>)> {
+    async fn page(&self, prefix: &str, place: PagePlace) -> Result<ListPage> {
+        let PagePlace { after, tokens } = place;
+        let token = tokens.into_iter().next();
         // The parts of a query ascend by name, as the signature wants them.
         let mut query = String::new();
-        if let Some(token) = &next.token {
+        if let Some(token) = &token {
             query = format!("continuation-token={}&", uri::encode_value(token));
         }
         query.push_str("encoding-type=url&list-type=2&prefix=");
         query.push_str(&uri::encode_value(prefix));
-        if let (Some(after), None) = (&next.after, &next.token) {
+        if token.is_none() && !after.is_empty() {
             query.push_str("&start-after=");
-            query.push_str(&uri::encode_value(after));
+            query.push_str(&uri::encode_value(&after));
         }
         let ask = Ask { query, expect: MOST_PAGE_BYTES, ..Ask::default() };
         let answer = self.ask("list", Method::Get, ask).await?;
         let name = self.url(prefix);
         let mut page =
             listing::parse(&answer.body).map_err(|error| fault::located(error, "list", &name, None))?;
-        let after = page.last.or(next.after.clone());
         // Whoever lists relies on the order; some kinds of buckets do not keep it.
-        let before = next.after.as_deref().unwrap_or_default();
         let ascends = page.objects.is_sorted_by(|a, b| a.key < b.key);
-        if !ascends
-            || page.objects.first().is_some_and(|first| first.key.as_str() <= before && !before.is_empty())
-        {
+        if !ascends || page.objects.first().is_some_and(|first| first.key <= after) {
             let why = "the server lists keys in another order than that of their bytes";
             return Err(
                 Error::unsupported(format!("list `{name}`: {why}")).with_facts(fault::facts(&name, None))
             );
         }
         page.objects.retain(|meta| meta.key.starts_with(prefix));
-        let stuck = page.token == next.token && after == next.after;
-        let more = page.is_truncated && !stuck;
-        Ok((page.objects, more.then_some(Next { token: page.token, after })))
+        let behind = page.last.clone().unwrap_or_else(|| after.clone());
+        let stuck = page.token == token && behind == after;
+        let next = PagePlace { after: behind, tokens: page.token.into_iter().collect() };
+        let next = (page.is_truncated && !stuck).then_some(next);
+        Ok(ListPage { objects: page.objects, last: page.last, next })
     }
 }
 
@@ -156,11 +142,23 @@ impl Store for S3Store {
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
-        self.pages(prefix, None)
+        self.pages(prefix, String::new())
     }
 
     fn list_after<'a>(&'a self, prefix: &'a str, after: &str) -> BoxStream<'a, Result<ObjectMeta>> {
-        self.pages(prefix, Some(after.to_owned()).filter(|after| !after.is_empty()))
+        self.pages(prefix, after.to_owned())
+    }
+
+    fn list_page<'a>(&'a self, prefix: &'a str, place: &'a PagePlace) -> BoxFuture<'a, Result<ListPage>> {
+        if !crate::cloud::begins_a_key(prefix) {
+            return future::ready(Ok(ListPage::default())).boxed();
+        }
+        let (prefix, place) = (prefix.to_owned(), place.clone());
+        self.run(|wire| async move { wire.page(&prefix, place).await }).boxed()
+    }
+
+    fn lists_pages(&self) -> bool {
+        true
     }
 
     fn is_remote(&self) -> bool {
