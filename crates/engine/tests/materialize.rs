@@ -118,7 +118,7 @@ fn shards(out: &Path) -> Vec<(String, Vec<u8>)> {
     let names =
         std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut all: Vec<_> = names
-        .filter(|name| name.ends_with(".tar"))
+        .filter(|name| name.strip_suffix(".tar").is_some())
         .map(|name| (name.clone(), std::fs::read(out.join(name)).unwrap()))
         .collect();
     all.sort();

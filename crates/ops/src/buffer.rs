@@ -163,10 +163,8 @@ impl Drop for Buffer {
                 return;
             }
             Owner::Pool(pool) => {
-                if let Some(shelf) = pool.upgrade() {
-                    if shelf.put_back(self.start, self.capacity) {
-                        return;
-                    }
+                if pool.upgrade().is_some_and(|shelf| shelf.put_back(self.start, self.capacity)) {
+                    return;
                 }
             }
         }

@@ -145,9 +145,9 @@ impl Listing {
         if let (Some(first), Some(last)) = (page.first, page.last) {
             part.alike = cut::alike(first, last);
             if part.keys == 0 {
-                part.first = first.to_owned();
+                first.clone_into(&mut part.first);
             }
-            part.front = last.to_owned();
+            last.clone_into(&mut part.front);
         }
         part.keys += page.keys as u64;
         let ends = !page.has_more || !part.holds(&part.front) || part.until.as_deref() == Some(&part.front);

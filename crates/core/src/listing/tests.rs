@@ -143,8 +143,9 @@ proptest! {
 
 #[test]
 fn a_million_keys_need_a_few_dozen_rounds_however_they_are_named() {
+    type Shape = (&'static str, fn(u64) -> String);
     let count = 1_000_000u64;
-    let shapes: [(&str, fn(u64) -> String); 6] = [
+    let shapes: [Shape; 6] = [
         ("numbers with zeros before", |n| format!("train/{n:08}.jpg")),
         ("plain numbers", |n| format!("train/{n}.jpg")),
         ("hashes", |n| format!("train/{:016x}", mix64(n))),

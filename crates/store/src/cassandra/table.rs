@@ -128,9 +128,10 @@ impl Tables {
             (true, false) => SHORT_SCANS,
             (true, true) => LONG_SCANS,
         };
-        let in_part = match has_tokens {
-            true => format!(" WHERE token(\"{0}\") > ? AND token(\"{0}\") <= ?", settings.id_column),
-            false => String::new(),
+        let in_part = if has_tokens {
+            format!(" WHERE token(\"{0}\") > ? AND token(\"{0}\") <= ?", settings.id_column)
+        } else {
+            String::new()
         };
         let (scan, scan_labels) =
             (format!("{scan}{in_part}"), scan_labels.map(|labels| format!("{labels}{in_part}")));

@@ -208,7 +208,9 @@ async fn what_was_kept_before_a_failure_is_there_after_it() {
         let mut state = State::default();
         for events in &lists {
             let outcome = journal.append(events).await;
-            events.iter().for_each(|event| state.apply(event));
+            for event in &events {
+                state.apply(event);
+            }
             if outcome.is_err() {
                 break;
             }

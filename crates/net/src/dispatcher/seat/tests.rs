@@ -167,7 +167,7 @@ impl Asking {
             match self.once(command.clone()).await {
                 Ok(reply) => return reply,
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    sleep(Duration::from_millis(50)).await
+                    sleep(Duration::from_millis(50)).await;
                 }
                 Err(error) => panic!("{}", error.report()),
             }
