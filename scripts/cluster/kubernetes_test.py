@@ -351,8 +351,8 @@ class Test:
         self.the_account_may_do_nothing_else()
         self.store.samples_per_second = SCALED_RATE
         job = Job(self.store, self.secrets, seed=4, step_seconds=0.010)
-        # Four would be what steps of 10 ms take of workers that make 25 a second.
-        up = until("as many as are needed", lambda: self.settled(3, 5))
+        # Four would be what steps of 10 ms take of workers that make 25 a second; on a busy machine they make fewer.
+        up = until("more workers", lambda: self.settled(3, 8))
         highest = self.cluster.replicas()
         report(f"  steps of 10 ms: {highest} workers after {up:.1f} s ({self.asked()['why']})")
         job.finish()
