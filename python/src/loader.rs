@@ -311,7 +311,8 @@ impl Guarded {
             }
             out.finish()
         };
-        *shown = Some(MetricsServer::start(options, Arc::new(show))?);
+        let show: forebay_net::Show = Arc::new(show);
+        *shown = Some(MetricsServer::start(options, show)?);
         Ok(())
     }
 

@@ -107,7 +107,10 @@ impl Inner {
         self.pairs.retain(|_, pair| pair.lease != lease);
     }
 
-    #[expect(clippy::option_option, reason = "a request that reads nothing differs from one that finds nothing")]
+    #[expect(
+        clippy::option_option,
+        reason = "a request that reads nothing differs from one that finds nothing"
+    )]
     fn perform(&mut self, one: &Do) -> Option<Option<Pair>> {
         match one {
             Do::Get(key) => return Some(self.pairs.get(key).cloned()),

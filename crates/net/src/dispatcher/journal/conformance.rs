@@ -208,7 +208,7 @@ async fn what_was_kept_before_a_failure_is_there_after_it() {
         let mut state = State::default();
         for events in &lists {
             let outcome = journal.append(events).await;
-            for event in &events {
+            for event in events {
                 state.apply(event);
             }
             if outcome.is_err() {
