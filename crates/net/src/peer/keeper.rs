@@ -190,14 +190,10 @@ impl PeerKeeper {
         let mut there: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut local = local.into_iter();
         for index in here {
-            match local.next().flatten() {
-                Some((bytes, tier)) => found[index] = Read::Here(bytes, tier),
-                None => {
-                    let owner = nodes.owner(&payloads[index]).filter(|(_, peer)| peer.is_up());
-                    if let Some((owner, _)) = owner {
-                        there.entry(owner).or_default().push(index);
-                    }
-                }
+            if let Some((bytes, tier)) = local.next().flatten() {
+                found[index] = Read::Here(bytes, tier);
+            } else if let Some((owner, _)) = nodes.owner(&payloads[index]).filter(|(_, peer)| peer.is_up()) {
+                there.entry(owner).or_default().push(index);
             }
         }
         self.ask(nodes, payloads, there, &mut found).await;
