@@ -201,7 +201,9 @@ impl Shared {
         for next in next {
             self.hand_on(Some(next));
         }
-        names.into_iter().for_each(|name| self.free(name));
+        for name in names {
+            self.free(name);
+        }
     }
 
     /// Tells one to fetch; one that does not wait any more passes it on.
