@@ -1,5 +1,6 @@
 //! Acting on a number in memory, in virtual time, and on an API server of few words over real TLS; and what is shown
 //! to those who ask how it goes.
+#![allow(clippy::unwrap_used, reason = "a test whose surroundings are broken may panic")]
 
 use forebay_core::scale::{ScaleSettings, Seen, Wanted};
 use forebay_core::{Error, ErrorKind, Result};
@@ -81,8 +82,8 @@ fn wish() -> (Arc<Mutex<Option<Wanted>>>, Wish) {
     (wanted, Arc::new(move || *asked.lock().unwrap()))
 }
 
-fn wanted(workers: u64, there: u64) -> Option<Wanted> {
-    Some(Wanted { workers, seen: Seen { workers: there, ..Seen::default() }, ..Wanted::default() })
+fn wanted(workers: u64, there: u64) -> Wanted {
+    Wanted { workers, seen: Seen { workers: there, ..Seen::default() }, ..Wanted::default() }
 }
 
 async fn pass(seconds: u64) {
@@ -99,18 +100,18 @@ async fn what_is_wanted_is_set_and_nothing_when_nobody_says() {
     let acting = start(memory.clone(), wish, settings, &Threads::current());
     pass(100).await;
     assert_eq!(memory.with(|state| state.reads), 0);
-    *say.lock().unwrap() = wanted(5, 2);
+    *say.lock().unwrap() = Some(wanted(5, 2));
     pass(3).await;
     assert_eq!(memory.with(|state| state.sets.clone()), [5]);
-    *say.lock().unwrap() = wanted(5, 5);
+    *say.lock().unwrap() = Some(wanted(5, 5));
     pass(300).await;
     assert!(memory.with(|state| (5..20).contains(&state.reads)), "looks now and then: {memory:?}");
-    *say.lock().unwrap() = wanted(3, 5);
+    *say.lock().unwrap() = Some(wanted(3, 5));
     pass(3).await;
     assert_eq!(memory.with(|state| state.sets.clone()), [5, 3]);
     assert!((acting.metrics())().contains("forebay_net_scale_sets_total 2\n"));
     drop(acting);
-    *say.lock().unwrap() = wanted(8, 3);
+    *say.lock().unwrap() = Some(wanted(8, 3));
     pass(100).await;
     assert_eq!(memory.with(|state| state.sets.clone()), [5, 3]);
 }
@@ -120,7 +121,7 @@ async fn failures_slow_it_down_and_a_number_set_meanwhile_is_not_overwritten() {
     let (memory, (say, wish)) = (Memory::new(2), wish());
     let acting = start(memory.clone(), wish, ScaleSettings::default(), &Threads::current());
     memory.with(|state| state.broken = true);
-    *say.lock().unwrap() = wanted(4, 2);
+    *say.lock().unwrap() = Some(wanted(4, 2));
     pass(60).await;
     assert!(memory.with(|state| (4..9).contains(&state.reads)), "{memory:?}");
     // One that takes too long has failed as well.
