@@ -30,8 +30,10 @@ import forebay as fb
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SAMPLES, BATCH, PAYLOAD = 600, 10, 4096
-RATE, SCALED_RATE = 60.0, 25.0
-"""Samples a second that the store lets one worker fetch, at first and while the number of workers is measured."""
+RATE, SCALED_RATE = 400.0, 25.0
+"""Samples a second for which the store gives one worker the bytes: at first, and while their number is measured.
+
+Where samples are shuffled a worker reads what lies between them too, so it makes fewer than that."""
 DEADLINE = 120.0
 """Seconds until something that must happen counts as not happening; machines of tests are slow at times."""
 GATEWAY = "10.244.0.1"
@@ -170,7 +172,9 @@ def shard() -> bytes:
 class Job:
     """A training loop outside the cluster: takes batches, steps, and remembers what it got, epoch by epoch."""
 
-    def __init__(self, store: Store, secrets: Path, seed: int, step_seconds: float) -> None:
+    def __init__(
+        self, store: Store, secrets: Path, seed: int, step_seconds: float, *, shuffle: bool = True
+    ) -> None:
         self.step_seconds = step_seconds
         self.epochs: list[Counter[int]] = [Counter()]
         self.taken = 0
@@ -187,7 +191,7 @@ class Job:
         data = fb.open(store.url, storage_options={"connections": "1"})
         recipe = [fb.raw("bin"), fb.label("cls")]
         self._loader = fb.Loader(
-            data, recipe, batch_size=BATCH, shuffle=True, seed=seed, via=via, timeout=DEADLINE
+            data, recipe, batch_size=BATCH, shuffle=shuffle, seed=seed, via=via, timeout=DEADLINE
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -342,7 +346,7 @@ class Test:
         pods = self.cluster.ready("forebay-dispatcher")
         return len(pods) == 1 and pods[0]["metadata"]["uid"] != before["metadata"]["uid"]
 
-    def the_dispatcher_scales_the_deployment_up_when_a_job_waits(self) -> None:
+    def the_dispatcher_scales_the_deployment_up_and_down(self) -> None:
         before = self.cluster.ready("forebay-dispatcher")[0]
         self.cluster.apply(self.cluster.render("scripts/cluster/kubernetes/scale"))
         self.cluster.run("scale", "--namespace", NAMESPACE, "deployment/forebay-worker", "--replicas=1")
@@ -350,15 +354,24 @@ class Test:
         until("one worker is left", lambda: self.workers_known() == 1)
         self.the_account_may_do_nothing_else()
         self.store.samples_per_second = SCALED_RATE
-        job = Job(self.store, self.secrets, seed=4, step_seconds=0.010)
-        # Four would be what steps of 10 ms take of workers that make 25 a second; on a busy machine they make fewer.
+        job = Job(self.store, self.secrets, seed=4, step_seconds=0.010, shuffle=False)
+        # Four is what steps of 10 ms take of workers that make 25 a second; on a busy machine they make fewer.
         up = until("more workers", lambda: self.settled(3, 8))
         highest = self.cluster.replicas()
         report(f"  steps of 10 ms: {highest} workers after {up:.1f} s ({self.asked()['why']})")
+        job.at(job.taken + SAMPLES)
+        job.step_seconds = 0.020
+        # Two would be enough of the same workers.
+        highest = self.cluster.replicas()
+        down = until("fewer workers", lambda: self.settled(1, highest - 1))
+        report(
+            f"  steps of 20 ms: {self.cluster.replicas()} workers after {down:.1f} s ({self.asked()['why']})"
+        )
         job.finish()
         assert "forebay_net_dispatcher_wanted_workers " in self.page("/metrics")
         sets = int(re.findall(r"forebay_net_scale_sets_total (\d+)", self.page("/metrics"))[0])
-        assert sets >= 2, f"{sets} changes: one doubling after another"
+        # One doubling after another up, and down; a wrong guess on the way is put right once.
+        assert 3 <= sets <= 10, f"{sets} changes"
         report(f"  the number was set {sets} times")
 
     def settled(self, least: int, most: int) -> bool:
@@ -409,7 +422,7 @@ class Test:
             self.a_worker_process_that_is_killed_comes_back_and_costs_no_sample,
             self.a_worker_pod_that_is_deleted_drains_and_costs_no_sample,
             self.a_dispatcher_pod_that_is_deleted_comes_back_with_its_journal_and_costs_no_sample,
-            self.the_dispatcher_scales_the_deployment_up_when_a_job_waits,
+            self.the_dispatcher_scales_the_deployment_up_and_down,
         ]:
             with step(check.__name__.replace("_", " ")):
                 check()

@@ -207,7 +207,8 @@ control_groups() {
 start_node() {
     local group file
     ! running "$run/node.pid" "$run/node.sh" || return 0
-    echo "forebay-kubernetes-$$" >"$run/group"
+    # Not by the number of this process: others may have the same in a space of their own.
+    echo "forebay-kubernetes-$(cksum <<<"$run" | cut -d ' ' -f 1)" >"$run/group"
     while read -r group; do
         mkdir -p "$group"
         # In the first version of control groups a new one may use no processor and no memory node.

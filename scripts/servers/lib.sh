@@ -67,7 +67,7 @@ running() { # PIDFILE TEXT
     local pid
     [ -s "$1" ] || return 1
     pid=$(<"$1")
-    [ -r "/proc/$pid/cmdline" ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF -- "$2"
+    [ -r "/proc/$pid/cmdline" ] && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF -- "$2"
 }
 
 # Starts a process that outlives this script. It gets none of the caller's files: a lock would stay held.
