@@ -86,7 +86,10 @@ impl Writer<'_> {
             self.state.made_by_others =
                 self.sharing.committed().saturating_sub(self.state.found + self.state.made);
             match self.sharing.choose(self.now()) {
-                Choice::Done => return Ok(self.state),
+                Choice::Done => {
+                    (self.watch)(&self.state)?;
+                    return Ok(self.state);
+                }
                 Choice::Wait => self.wait()?,
                 Choice::Claim(chunk) => {
                     self.publish()?;
