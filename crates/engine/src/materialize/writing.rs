@@ -32,6 +32,10 @@ pub fn run(
     let outset = plan.outset();
     if outset.found == outset.shards {
         watch(&outset)?;
+        // A writer that was killed behind its last shard left its notice.
+        if plan.place.notices()?.iter().all(Place::has_ended) {
+            plan.place.forget_all();
+        }
         return Ok(outset);
     }
     // Equal for all who write here, so it does not matter whose is last.
