@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import forebay as fb
 import made
@@ -23,7 +24,7 @@ RECIPE = [fb.image("jpg").random_resized_crop(16), fb.label("cls")]
 
 def test_p064_what_was_saved_is_what_the_loader_gives(data: fb.Dataset, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    how = {"batch_size": 4, "shuffle": True, "seed": 3}
+    how: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3}
     out = tmp_path / "out"
     with pytest.warns(UserWarning, match="random_resized_crop in the recipe: what epoch 1 draws is saved"):
         done = fb.materialize(

@@ -4,8 +4,9 @@
 //! batches are asked of it at once, and what is beyond goes to the others; while the loop waits for none, one more. At
 //! least one always stays with it. As long as it has all, nobody else is told of, found or connected to.
 //!
-//! When the others are near the data and bytes are weighed, it has half at first. When they send fewer bytes it has none,
-//! but for a batch now and then that is weighed, and it helps while the loop waits for them.
+//! When the others are near the data and bytes are weighed, it has half at first, then none until they were weighed too.
+//! When they send fewer bytes it has none, but for a look now and then, and helps while the loop waits for them. When
+//! nobody else is there, nothing is weighed.
 
 use super::WorkerKey;
 use super::weighing::{Lighter, Weighing};
@@ -13,8 +14,8 @@ use super::weighing::{Lighter, Weighing};
 /// Batches handed over between two looks at how it does.
 const LOOK: u32 = 16;
 
-/// Looks between two batches that are made at hand only to weigh them.
-const PROBE: u32 = 8;
+/// Of so many looks one is for batches that are made at hand only to weigh them.
+const PROBE: u32 = 64;
 
 /// The worker at hand, and how much is asked of it at once.
 #[derive(Clone, Debug)]
@@ -30,13 +31,27 @@ pub(super) struct Home {
     waits: u32,
     /// Bytes over the link, when they count.
     weighing: Option<Weighing>,
+    /// Whether the others were found to send fewer bytes, and whether there are any.
+    away: bool,
+    alone: bool,
     looks: u32,
 }
 
 impl Home {
     /// A worker that is asked for at most so many at once.
     pub(super) fn new(worker: WorkerKey, most: usize) -> Self {
-        Self { worker, quota: most, most, waited: false, handed: 0, waits: 0, weighing: None, looks: 0 }
+        Self {
+            worker,
+            quota: most,
+            most,
+            waited: false,
+            handed: 0,
+            waits: 0,
+            weighing: None,
+            away: false,
+            alone: false,
+            looks: 0,
+        }
     }
 
     /// Bytes over the link count from now on.
@@ -48,12 +63,14 @@ impl Home {
     /// A batch took so many bytes of the link.
     pub(super) fn weighed(&mut self, worker: WorkerKey, bytes: u64) {
         let here = worker == self.worker;
+        self.alone &= here;
         self.weighing.iter_mut().for_each(|weighing| weighing.add(here, bytes));
     }
 
     /// Nobody else is there.
     pub(super) fn alone(&mut self) {
         self.weighing.iter_mut().for_each(Weighing::forget_away);
+        (self.alone, self.away) = (true, false);
         self.quota = self.quota.max(1);
     }
 
@@ -69,14 +86,20 @@ impl Home {
         if self.handed < LOOK {
             return;
         }
-        let (waits, _) = (std::mem::take(&mut self.waits), std::mem::take(&mut self.handed));
+        let waits = std::mem::take(&mut self.waits);
+        self.handed = 0;
         self.looks = self.looks.wrapping_add(1);
-        let half = (self.most / 2).max(1);
-        self.quota = match self.weighing.map(|weighing| weighing.lighter()) {
-            Some(Lighter::Unknown) => half,
-            Some(Lighter::Away) if waits > LOOK / 2 => (self.quota + 1).min(self.most),
+        let weighing = self.weighing.filter(|_| !self.alone);
+        let lighter = weighing.map(|weighing| weighing.lighter());
+        let was_away = std::mem::replace(&mut self.away, lighter == Some(Lighter::Away));
+        self.quota = match lighter {
+            Some(Lighter::Unknown) if weighing.is_some_and(|weighing| weighing.knows_here()) => 0,
+            Some(Lighter::Unknown) => (self.most / 2).max(1),
+            Some(Lighter::Away) if !was_away => 0,
+            Some(Lighter::Away) if waits > LOOK / 4 => (self.quota + 1).min(self.most),
             Some(Lighter::Away) if self.looks.is_multiple_of(PROBE) => self.quota.max(1),
-            Some(Lighter::Away) => self.quota.saturating_sub(1).min(half),
+            Some(Lighter::Away) if waits == 0 => self.quota.saturating_sub(1),
+            Some(Lighter::Away) => self.quota,
             None | Some(Lighter::Here) if waits > LOOK / 2 => (self.quota / 2).max(1),
             None | Some(Lighter::Here) if waits == 0 => (self.quota + 1).min(self.most),
             None | Some(Lighter::Here) => self.quota.max(1),

@@ -62,6 +62,11 @@ impl Weighing {
         if per_away <= per_here && here.bytes > 0 { Lighter::Away } else { Lighter::Here }
     }
 
+    /// Whether enough batches of this process were weighed.
+    pub(super) fn knows_here(&self) -> bool {
+        self.here.batches >= ENOUGH
+    }
+
     /// Nobody is near the data any more: what they sent says nothing about who comes next.
     pub(super) fn forget_away(&mut self) {
         self.away = Side::default();

@@ -32,6 +32,10 @@ pub fn run(
     let outset = plan.outset();
     if outset.found == outset.shards {
         watch(&outset)?;
+        // A writer that was killed behind its last shard left its notice.
+        if plan.place.notices()?.iter().all(Place::has_ended) {
+            plan.place.forget_all();
+        }
         return Ok(outset);
     }
     // Equal for all who write here, so it does not matter whose is last.
@@ -86,7 +90,10 @@ impl Writer<'_> {
             self.state.made_by_others =
                 self.sharing.committed().saturating_sub(self.state.found + self.state.made);
             match self.sharing.choose(self.now()) {
-                Choice::Done => return Ok(self.state),
+                Choice::Done => {
+                    (self.watch)(&self.state)?;
+                    return Ok(self.state);
+                }
                 Choice::Wait => self.wait()?,
                 Choice::Claim(chunk) => {
                     self.publish()?;
