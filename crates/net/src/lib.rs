@@ -3,7 +3,7 @@
 //! [`wire`] is what is said, [`Server`] answers for any `Keeper`, [`RemoteKeeper`] is a `Keeper` that asks one.
 //! [`host`] puts the two together for the processes of one user on one machine, with payloads in memory that all of
 //! them map; [`peer`] for the nodes of a job. Who fetches a payload that several want at once is decided by
-//! [`claims`]; figures are shown by [`MetricsServer`]; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
+//! [`claims`]; figures are shown by [`MetricsServer`], pages by [`PageServer`]; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
 
 pub mod claims;
 mod client;
@@ -11,9 +11,11 @@ mod credentials;
 pub mod dispatcher;
 mod handshake;
 pub mod host;
+mod http;
 mod metrics;
 mod open;
 mod open_peers;
+mod pages;
 pub mod peer;
 mod server;
 pub mod service;
@@ -25,6 +27,7 @@ pub use credentials::{Credentials, PeerTls, Token};
 pub use handshake::Purpose;
 pub use metrics::{MetricsOptions, MetricsServer, Show};
 pub use open::{Surroundings, cache_settings};
+pub use pages::{Events, Page, PageServer};
 pub use server::{Counts, Server, ServerOptions};
 pub use threads::Threads;
 

@@ -4,25 +4,18 @@
 //! says nonsense costs the others a moment and this process nothing. Beyond this machine it answers only those who
 //! show a token. What is shown comes from whoever starts it, made anew for each request.
 
+use crate::http::{Guard, REQUEST_TIME, Request, TOO_LONG, bind, read_head, wake, write_answer};
 use forebay_core::{Error, Result};
-use ring::hmac;
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time for one request, from its first byte to the last of the answer.
-const REQUEST_TIME: Duration = Duration::from_secs(1);
-/// Bytes of a request's head.
-const HEAD_BYTES: usize = 8 << 10;
-/// Shortest token: what is shorter is guessed.
-const SHORTEST_TOKEN: usize = 16;
 /// The text's type.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -99,40 +92,14 @@ impl MetricsServer {
     /// Begins to answer.
     pub fn start(options: &MetricsOptions, show: Show) -> Result<Self> {
         let listen = &options.listen;
-        let doing = || format!("show metrics at `{listen}`");
-        let mut addresses =
-            listen.to_socket_addrs().map_err(|error| Error::invalid_config(doing()).with_source(error))?;
-        let address = addresses.next();
-        let address =
-            address.ok_or_else(|| Error::invalid_config(format!("{}: no such address", doing())))?;
-        match &options.token {
-            None if !address.ip().is_loopback() => {
-                let why = format!("{}: others than this machine could read them", doing());
-                return Err(Error::invalid_config(why)
-                    .with_hint("listen on 127.0.0.1, or give a file with a token that readers must show"));
-            }
-            Some(token) if token.len() < SHORTEST_TOKEN => {
-                let why = format!(
-                    "{}: the token has {} bytes, give at least {SHORTEST_TOKEN}",
-                    doing(),
-                    token.len()
-                );
-                return Err(Error::invalid_config(why));
-            }
-            _ => {}
-        }
-        let listener = TcpListener::bind(address).map_err(|error| Error::io(doing(), error))?;
-        let address = listener.local_addr().map_err(|error| Error::io(doing(), error))?;
+        let (listener, address) = bind(options, &format!("show metrics at `{listen}`"))?;
         let stopping = Arc::<AtomicBool>::default();
-        let answering = Answering {
-            key: options.token.as_ref().map(|token| hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes())),
-            show,
-            stopping: Arc::clone(&stopping),
-        };
+        let answering =
+            Answering { guard: Guard::new(options.token.as_deref()), show, stopping: Arc::clone(&stopping) };
         let thread = std::thread::Builder::new()
             .name("forebay-metrics".into())
             .spawn(move || answering.run(&listener))
-            .map_err(|error| Error::io(doing(), error))?;
+            .map_err(|error| Error::io(format!("show metrics at `{listen}`"), error))?;
         Ok(Self { address, stopping, thread: Some(thread) })
     }
 
@@ -145,19 +112,12 @@ impl MetricsServer {
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        // Whoever waits for a connection is woken by one.
-        let ip = match self.address.ip() {
-            ip if !ip.is_unspecified() => ip,
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        };
         let is_own =
             self.thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id());
         if is_own {
             return;
         }
-        let woken = TcpStream::connect_timeout(&(ip, self.address.port()).into(), REQUEST_TIME).is_ok();
-        if let (true, Some(thread)) = (woken, self.thread.take()) {
+        if let (true, Some(thread)) = (wake(self.address), self.thread.take()) {
             // One that panicked has said so.
             let _ = thread.join();
         }
@@ -165,7 +125,7 @@ impl Drop for MetricsServer {
 }
 
 struct Answering {
-    key: Option<hmac::Key>,
+    guard: Guard,
     show: Show,
     stopping: Arc<AtomicBool>,
 }
@@ -193,46 +153,24 @@ impl Answering {
         let until = Instant::now() + REQUEST_TIME;
         stream.set_write_timeout(Some(REQUEST_TIME))?;
         let head = read_head(&mut stream, until)?;
-        let (status, kind, body) = match head.as_deref().map(|head| self.judge(head)) {
+        let plain = ("text/plain", "");
+        match head.as_deref().map(|head| self.judge(head)) {
             Some(Verdict::Show { with_body }) => {
-                let text = (self.show)();
-                return write_answer(&mut stream, "200 OK", TEXT, &text, with_body);
+                write_answer(&mut stream, "200 OK", (TEXT, ""), &(self.show)(), with_body)
             }
-            Some(Verdict::Refuse(status)) => (status, "text/plain", format!("{status}\n")),
-            None => {
-                ("431 Request Header Fields Too Large", "text/plain", "the head is too long\n".to_owned())
+            Some(Verdict::Refuse(status)) => {
+                write_answer(&mut stream, status, plain, &format!("{status}\n"), true)
             }
-        };
-        write_answer(&mut stream, status, kind, &body, true)
+            None => write_answer(&mut stream, TOO_LONG, plain, "the head is too long\n", true),
+        }
     }
 
     fn judge(&self, head: &str) -> Verdict {
-        let mut lines = head.split("\r\n");
-        let mut words = lines.next().unwrap_or_default().split(' ');
-        let (Some(method), Some(target), Some(version), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Verdict::Refuse("400 Bad Request");
-        };
-        if !version.starts_with("HTTP/1.") {
-            return Verdict::Refuse("400 Bad Request");
+        let Some(request) = Request::read(head) else { return Verdict::Refuse("400 Bad Request") };
+        if !self.guard.lets_in(&request) {
+            return Verdict::Refuse("401 Unauthorized");
         }
-        if let Some(key) = &self.key {
-            let shown = lines
-                .filter_map(|line| line.split_once(':'))
-                .filter(|(name, _)| name.eq_ignore_ascii_case("authorization"))
-                .find_map(|(_, value)| value.trim().strip_prefix("Bearer "));
-            // Compared by keyed hashes: how long that takes tells nothing about the token.
-            let expected = hmac::sign(key, TOKEN_PROOF);
-            let is_right = shown.is_some_and(|token| {
-                let theirs = hmac::Key::new(hmac::HMAC_SHA256, token.trim().as_bytes());
-                hmac::verify(&theirs, TOKEN_PROOF, expected.as_ref()).is_ok()
-            });
-            if !is_right {
-                return Verdict::Refuse("401 Unauthorized");
-            }
-        }
-        match (method, target.split('?').next().unwrap_or_default()) {
+        match (request.method, request.path) {
             ("GET", "/metrics") => Verdict::Show { with_body: true },
             ("HEAD", "/metrics") => Verdict::Show { with_body: false },
             (_, "/metrics") => Verdict::Refuse("405 Method Not Allowed"),
@@ -241,54 +179,9 @@ impl Answering {
     }
 }
 
-const TOKEN_PROOF: &[u8] = b"forebay metrics";
-
 enum Verdict {
     Show { with_body: bool },
     Refuse(&'static str),
-}
-
-/// The head without its last empty line; `None` when it is too long or not text.
-fn read_head(stream: &mut TcpStream, until: Instant) -> std::io::Result<Option<String>> {
-    let mut head = Vec::with_capacity(512);
-    let mut part = [0; 1024];
-    loop {
-        if let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") {
-            head.truncate(end);
-            return Ok(String::from_utf8(head).ok());
-        }
-        if head.len() >= HEAD_BYTES {
-            return Ok(None);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part)? {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            read => head.extend(&part[..read]),
-        }
-    }
-}
-
-fn write_answer(
-    stream: &mut TcpStream,
-    status: &str,
-    kind: &str,
-    body: &str,
-    with_body: bool,
-) -> std::io::Result<()> {
-    let challenge = if status.starts_with("401") { "WWW-Authenticate: Bearer\r\n" } else { "" };
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{challenge}Connection: close\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes())?;
-    if with_body {
-        stream.write_all(body.as_bytes())?;
-    }
-    stream.flush()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::{Context, Done};
 use crate::args::DispatcherArgs;
+use crate::dashboard::Source;
 use crate::interrupt::SLICE;
 use forebay_core::Result;
 use forebay_net::Threads;
@@ -21,12 +22,20 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
     let mut running = threads.block_on(serve(options, threads.clone()))?;
     let metrics = args.metrics.start(running.metrics())?;
     let shown = metrics.as_ref().map(|(_, url)| url);
+    let own = format!("forebay://{}", running.address());
+    let dashboard = args.dashboard.start(|| vec![Source::dispatcher(&own, running.views())])?;
+    let dashboard_url = dashboard.as_ref().map(|(_, url)| url);
     // Whoever started us reads the address from the first line.
     let url = format!("forebay://{}", running.address());
     context.report.line(&url);
-    context.report.object(&json!({ "url": url, "state": args.state, "metrics": shown }));
+    context
+        .report
+        .object(&json!({ "url": url, "state": args.state, "metrics": shown, "dashboard": dashboard_url }));
     if let Some((_, url)) = &metrics {
         context.report.note(format_args!("figures at {url}"));
+    }
+    if let Some((_, url)) = &dashboard {
+        context.report.note(format_args!("dashboard at {url}"));
     }
     if args.state.is_none() {
         context.report.note("without `--state` nothing that is decided here survives this process");
@@ -40,7 +49,7 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
             break Some(error);
         }
     };
-    drop(metrics);
+    drop((metrics, dashboard));
     threads.block_on(running.stop());
     match failed {
         Some(error) => Err(error),

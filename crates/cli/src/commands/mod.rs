@@ -11,6 +11,7 @@ mod cache_show;
 mod cache_warm;
 mod capacity;
 mod config;
+mod dashboard;
 mod demo;
 mod dispatcher;
 mod index;
@@ -85,6 +86,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         },
         Command::Cache(args) => cache::run(&args.command, context),
         Command::Dispatcher(args) => dispatcher::run(&args, context),
+        Command::Dashboard(args) => dashboard::run(&args, context),
         Command::Status(args) => status::status(&args, context),
         Command::Top(args) => status::top(&args, context),
         Command::Scale(args) => status::scale(&args, context),
