@@ -43,6 +43,11 @@ impl<'a> Figures<'a> {
         values
     }
 
+    /// How many there are of a name.
+    pub(super) fn count(&self, name: &str) -> usize {
+        self.named(name, &[]).count()
+    }
+
     /// The first of a name.
     pub(super) fn first(&self, name: &str) -> Option<&'a Figure> {
         self.named(name, &[]).next().map(|(_, figure)| *figure)

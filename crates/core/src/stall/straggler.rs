@@ -2,7 +2,7 @@
 //!
 //! Ranks that train together all take as long for a step as the slowest: what tells them apart is how much of it each
 //! waits for the others. That part is inferred and left out ([`Verdict::others_us`]); what remains is the rank's own time.
-//! A rank is late when its own time exceeds the median of the others by a quarter, and the late stage is the part with the
+//! A rank is late when its own time exceeds the median of the others by half, and the late stage is the part with the
 //! largest excess. Ranks that do not wait for each other are compared the same way, with nothing to leave out.
 //!
 //! What cannot be seen: a slow *step* of ranks that wait for each other inside their steps. It looks the same on all.
@@ -13,8 +13,9 @@ use std::fmt;
 
 /// A pace over fewer steps says nothing yet.
 pub const LEAST_STEPS: u64 = 6;
-/// A rank is late when its own time exceeds the median of the others by more than this share.
-const LATE_SHARE: f64 = 0.25;
+/// A rank is late when its own time exceeds the median of the others by more than this share. Less is also seen of ranks
+/// that are alike: where all of them hardly keep up, the one that is behind stays so.
+const LATE_SHARE: f64 = 0.5;
 /// And by more than this: shorter times are noise of the machine.
 const LATE_US: u64 = 500;
 /// What speaks for a cause: so many times the median of the others.

@@ -40,7 +40,7 @@ function number(value) {
 }
 
 function size(bytes) {
-  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  const units = ["B", "KB", "MB", "GB", "TB", "PB"];
   let unit = 0;
   while (bytes >= 1000 && unit < units.length - 1) { bytes /= 1000; unit += 1; }
   return `${unit === 0 ? bytes : bytes.toFixed(1)} ${units[unit]}`;

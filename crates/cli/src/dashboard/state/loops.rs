@@ -69,7 +69,9 @@ pub(super) fn stages(figures: &Figures<'_>) -> Vec<StageLine> {
     let per_second = |bytes: f64| format!("{}/s", size(bytes as u64));
     let threads = figures.sum("forebay_engine_threads", &[]);
     if figures.first("forebay_engine_requests_total").is_some() {
-        let waits = figures.grown("forebay_engine_budget_wait_seconds_total", &[]);
+        // Each of them may wait all the time.
+        let loaders = figures.count("forebay_engine_requests_total") as f64;
+        let waits = figures.grown("forebay_engine_budget_wait_seconds_total", &[]) / loaders;
         lines.push(StageLine {
             name: "fetch",
             rate: format!(
