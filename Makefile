@@ -20,7 +20,7 @@ PY := .venv/bin/python
 FUZZ_SECONDS ?= 30
 
 .PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust interleavings test-python \
-        test-scripts test-servers test-cluster stubs wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
+        test-scripts test-servers test-cluster test-browser stubs wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^##   / { print "\n" substr($$0, 6) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -97,6 +97,9 @@ test-servers: ## Rust tests against real MinIO, AIStore, Cassandra and HDFS, whi
 test-cluster: ## the service on real clusters, such as Ray of several nodes; says what it skipped (`make wheel` first)
 	@scripts/cluster/test.sh
 
+test-browser: ## the dashboard in a real Chromium, which it installs; says what it skipped; screenshots in target/dashboard
+	@scripts/browser/test.sh
+
 stubs:
 	$(PY) -m mypy.stubtest forebay._native --mypy-config-file pyproject.toml
 
@@ -136,7 +139,7 @@ fuzz-smoke: ## fuzz every parser of outside bytes for FUZZ_SECONDS (30) each
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 requirements: ## lock scripts/requirements-*.in into .txt
-	@for set in build test bench peers cluster; do \
+	@for set in build test bench peers cluster browser; do \
 	  (cd scripts && ./uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
 	    requirements-$$set.in -o requirements-$$set.txt); done
 

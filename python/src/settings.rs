@@ -18,6 +18,7 @@ use forebay_net::{MetricsOptions, Surroundings, cache_settings};
 use forebay_store::RetryOptions;
 use pyo3::prelude::*;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ pub(crate) struct Settings {
     cache: Option<String>,
     via: Option<String>,
     metrics: Option<String>,
+    ranks_folder: Option<PathBuf>,
     command: Vec<String>,
     window: Option<u64>,
     on_error: String,
@@ -166,6 +168,7 @@ impl Settings {
             retry,
             local_ranks: self.local_ranks,
             epochs: self.epochs,
+            ranks_folder: self.ranks_folder,
             thread_init: self.thread_init.map(|function| thread_init_calling(function, raised)),
             ..defaults
         })

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import forebay as fb
 import pytest
+from slow_store import SlowStore, serving
 
 
 def test_p068_a_sleeping_step_and_a_sleeping_op_are_found() -> None:
@@ -33,6 +35,30 @@ def test_p068_a_sleeping_step_and_a_sleeping_op_are_found() -> None:
         if ingest == pytest.approx(200, rel=0.1) and prep == pytest.approx(100, rel=0.1):
             stall = later["prep_stall_seconds"] / later["seconds"]
             assert stall == pytest.approx(0.5, abs=0.05)
+            return
+    raise AssertionError(f"three times beside it: {said}")
+
+
+def test_p068_three_known_rates_are_found_in_one_run_without_root(tmp_path: Path) -> None:
+    said = []
+    for attempt in range(3):
+        # 50 samples a second from the store, 100 through an op of 80 ms on 8 threads, 200 in steps of 40 ms for 8.
+        store = SlowStore(1000, 500, per_second=50)
+        with serving(store) as options:
+            kept = tmp_path / str(attempt)
+            data = fb.open("s3://bucket/o/", storage_options=options, extensions=["bin"], manifest_dir=kept)
+            recipe = [fb.raw("bin").delay(0.08)]
+            with fb.Loader(data, recipe, batch_size=8, num_workers=8, inflight=8, hedge=False) as loader:
+                analysis = fb.analyze(loader, lambda batch: time.sleep(0.04), seconds=3)
+        rates, first = analysis["rates"], analysis["prediction"]["first"]
+        found = [rates[name]["per_second"] for name in ("ingest", "prep", "fetch")]
+        parts = ("step_seconds", "prep_stall_seconds", "fetch_stall_seconds")
+        shares = [first[part] / first["seconds"] for part in parts]
+        said.append((found, shares))
+        if found == pytest.approx([200, 100, 50], rel=0.1) and shares == pytest.approx(
+            [0.25, 0.25, 0.5], abs=0.05
+        ):
+            assert first["bottleneck"] == "fetch"
             return
     raise AssertionError(f"three times beside it: {said}")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import forebay as fb
 import pytest
+from slow_store import SlowStore, serving
 
 SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)')
@@ -103,6 +104,25 @@ def test_p076_counters_are_what_the_loop_counted() -> None:
         url = loader.metrics_url
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=10)
+
+
+def test_p076_retries_of_a_store_that_fails_are_what_the_store_counted(tmp_path: Path) -> None:
+    store = SlowStore(60, 500, fail_every=4)
+    with serving(store) as options:
+        data = fb.open("s3://bucket/o/", storage_options=options, extensions=["bin"], manifest_dir=tmp_path)
+        with fb.Loader(
+            data, [fb.raw("bin")], batch_size=6, epochs=1, hedge=False, metrics="127.0.0.1:0"
+        ) as loader:
+            taken = sum(len(batch.ids) for batch in loader)
+            assert loader.metrics_url is not None
+            figures, stats = scrape(loader.metrics_url), loader.stats()
+    assert taken == 60
+    assert len(store.failed) == 15
+    assert sorted(store.answered) == sorted(store.objects), "each was given once"
+    assert one(figures, "forebay_engine_retries_total") == stats["retries"] == len(store.failed)
+    assert one(figures, "forebay_engine_payloads_total") == len(store.answered)
+    assert one(figures, "forebay_engine_payload_bytes_total") == 500 * len(store.answered)
+    assert one(figures, "forebay_engine_hedges_total") == 0
 
 
 def test_p076_figures_answer_while_a_batch_is_awaited() -> None:

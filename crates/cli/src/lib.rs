@@ -1,11 +1,12 @@
 //! The `forebay` command as a library, so that the Python package offers the same command as the binary.
 //!
 //! [`run`] takes the arguments and returns the exit code; it never ends the process. `args` holds what can be typed
-//! and what it means, `commands` has a file for each command, `pipeline` reads pipeline files, and `report` is the
+//! and what it means, `commands` has a file for each command, `pipeline` reads pipeline files, `dashboard` is the page, and `report` is the
 //! only place that writes to the terminal. What would be worth using without a terminal lives in the engine.
 
 mod args;
 mod commands;
+mod dashboard;
 mod digest;
 mod interrupt;
 mod pipeline;

@@ -15,6 +15,7 @@ use forebay_core::request::RequestLimits;
 use forebay_core::{Error, Result};
 use forebay_store::RetryOptions;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +84,8 @@ pub struct LoaderConfig {
     pub epochs: Option<u64>,
     /// Runs in every preparing thread before its first sample.
     pub thread_init: Option<ThreadInit>,
+    /// A folder that all ranks of the job can write: they tell each other how they go there, and the late one is named.
+    pub ranks_folder: Option<PathBuf>,
     /// Whether time is kept: without it stalls and percentiles are missing from the figures. For measuring what metering
     /// costs.
     pub metering: bool,
@@ -167,6 +170,7 @@ impl Default for LoaderConfig {
             local_ranks: 1,
             epochs: None,
             thread_init: None,
+            ranks_folder: None,
             metering: true,
         }
     }

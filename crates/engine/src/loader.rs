@@ -9,6 +9,7 @@ use crate::cache::{Cache, CacheSettings};
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::feed::FeedSpec;
 use crate::meter::Meter;
+use crate::ranks::Ranks;
 use crate::session::{Definition, Session, Walk};
 use crate::stats::Stats;
 use crate::supply::{Asked, Supplier, Supply, SupplyView};
@@ -58,6 +59,8 @@ pub struct Loader {
     resident: Option<ResidentRun>,
     /// When the last batch of the present supply was handed over.
     last_taken: Option<Instant>,
+    /// Tells other ranks how this one goes, from the first iteration on.
+    ranks: Option<Ranks>,
 }
 
 /// One pass of the user's loop over (the rest of) an epoch.
@@ -111,6 +114,7 @@ impl Loader {
             waste: OnceLock::new(),
             resident: None,
             last_taken: None,
+            ranks: None,
         })
     }
 
@@ -159,6 +163,12 @@ impl Loader {
         };
         let portion = self.portion(&self.cursor)?;
         self.meter.paused();
+        let LoaderConfig { ranks_folder, consumer, .. } = &self.definition.config;
+        if let (Some(folder), None) = (ranks_folder, &self.ranks)
+            && consumer.world_size > 1
+        {
+            self.ranks = Some(Ranks::start(folder, consumer.rank, consumer.world_size, &self.meter)?);
+        }
         if self.supply_cursor.as_ref() != Some(&self.cursor) {
             self.stop_supply();
         }
@@ -397,6 +407,7 @@ impl Loader {
             threads: self.definition.config.threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),
+            straggler: self.ranks.as_ref().and_then(Ranks::late),
             ..self.meter.stats()
         }
         .with(view)
@@ -431,6 +442,7 @@ impl Loader {
     pub fn close(&mut self) {
         self.cursor = self.cursor();
         self.iteration = None;
+        self.ranks = None;
         self.stop_supply();
         if let Some(cache) = self.cache.take() {
             cache.close();

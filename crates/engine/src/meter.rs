@@ -218,6 +218,16 @@ impl Meter {
         self.account().ledger.epochs().copied().collect()
     }
 
+    /// Looks at the accounts without copying them. Not for long: the loop waits meanwhile.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
+        look(&self.account().ledger)
+    }
+
+    /// Other ranks were waited for in a step.
+    pub(crate) fn waited_for_others(&self, epoch: u64, step: u64, time: Duration) {
+        self.account().ledger.waited_for_others(epoch, step, time);
+    }
+
     /// The accounts, the wait for the very first batch and all time, for the report.
     pub(crate) fn ledger(&self) -> (Ledger, Duration, Duration) {
         let account = self.account();

@@ -18,12 +18,18 @@ impl Stats {
             ("forebay_engine_substituted_samples_total", self.substituted as f64),
             ("forebay_engine_ready_batches", self.ready_batches as f64),
             ("forebay_engine_wall_seconds_total", self.wall_seconds),
+            ("forebay_engine_others_seconds_total", self.others_seconds),
             ("forebay_net_workers", self.workers as f64),
             ("forebay_net_received_bytes_total", self.wire_bytes as f64),
             ("forebay_net_asked_again_total", self.asked_again as f64),
             ("forebay_net_skipped_batches_total", self.skipped_batches as f64),
         ] {
             out.number(name, labels, value);
+        }
+        if let Some(late) = &self.straggler {
+            let rank = late.rank.to_string();
+            let of = [("late_rank", rank.as_str()), ("stage", late.stage.name())];
+            out.number("forebay_engine_late_ranks", &[labels, &of].concat(), 1.0);
         }
     }
 

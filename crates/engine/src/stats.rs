@@ -3,7 +3,7 @@
 use crate::cache::KeeperView;
 use crate::meter::Meter;
 use crate::supply::SupplyView;
-use forebay_core::stall::Histogram;
+use forebay_core::stall::{Histogram, Straggler};
 use std::collections::BTreeMap;
 
 /// What the counters say, with units in the names. The same words in Python, in JSON and in the docs.
@@ -33,6 +33,8 @@ pub struct Stats {
     pub queue_seconds: f64,
     /// Time to make batches the framework's: conversion, pinning, copies to the device.
     pub transfer_seconds: f64,
+    /// Part of the steps in which other ranks were waited for, as far as it was found out.
+    pub others_seconds: f64,
     /// Wait for the very first batch, included in stall and queue.
     pub first_batch_seconds: f64,
     /// Batches that were ready when one was last taken, that one included.
@@ -145,6 +147,8 @@ pub struct Stats {
     pub percentiles: BTreeMap<String, f64>,
     /// Phases that the user named.
     pub phases: Vec<PhaseStats>,
+    /// The rank that makes the others wait, when ranks tell each other how they go and one does.
+    pub straggler: Option<Straggler>,
 }
 
 /// A phase that the user named.
@@ -239,6 +243,7 @@ impl Meter {
             prep_stall_seconds: total.prep_stall_seconds,
             queue_seconds: total.queue_seconds,
             transfer_seconds: total.transfer_seconds,
+            others_seconds: total.others_seconds,
             first_batch_seconds: first_batch.as_secs_f64(),
             ready_batches: self.ready_last.get(),
             ready_batches_mean: mean(self.ready_at_take.get() as f64, self.batches.get()),

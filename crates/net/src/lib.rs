@@ -3,8 +3,8 @@
 //! [`wire`] is what is said, [`Server`] answers for any `Keeper`, [`RemoteKeeper`] is a `Keeper` that asks one.
 //! [`host`] puts the two together for the processes of one user on one machine, with payloads in memory that all of
 //! them map; [`peer`] for the nodes of a job. Who fetches a payload that several want at once is decided by
-//! [`claims`]; figures are shown by [`MetricsServer`];
-//! [`scale`] sets the number of workers where they run; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
+//! [`claims`]; figures are shown by [`MetricsServer`], pages by [`PageServer`]; [`scale`] sets the number of workers where they
+//! run; what is kept and who owns it, by `forebay-core`. No decision is taken here that could be taken there.
 
 mod certify;
 pub mod claims;
@@ -13,10 +13,12 @@ mod credentials;
 pub mod dispatcher;
 mod handshake;
 pub mod host;
+mod http;
 pub mod launcher;
 mod metrics;
 mod open;
 mod open_peers;
+mod pages;
 pub mod peer;
 pub mod scale;
 mod server;
@@ -30,6 +32,7 @@ pub use credentials::{Credentials, PeerTls, Token};
 pub use handshake::Purpose;
 pub use metrics::{Check, MetricsOptions, MetricsServer, Pages, Show};
 pub use open::{Surroundings, cache_settings};
+pub use pages::{Events, Page, PageServer};
 pub use server::{Counts, Server, ServerOptions};
 pub use threads::Threads;
 

@@ -170,6 +170,12 @@ def _metrics(value: Any) -> str:
         raise ValueError(f"is {value!r}: {problem}") from None
 
 
+def _folder(value: Any) -> str:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise TypeError(f"is {value!r}: give a folder")
+    return os.fspath(value)
+
+
 def _read_json(text: str) -> Any:
     if not text.startswith("{"):
         return text
@@ -277,6 +283,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "cache": Argument(None, _or_none(_cache), _read_json),
     "via": Argument(None, _or_none(_via), _read_json),
     "metrics": Argument(None, _or_none(_metrics), _read_json),
+    "ranks_folder": Argument(None, _or_none(_folder)),
     "inflight": Argument(None, _COUNT, _read_number),
     "request_bytes": Argument(None, _SIZE),
     "request_tries": Argument(None, _or_auto(_whole(1, 1000)), _read_number),

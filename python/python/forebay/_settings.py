@@ -61,6 +61,7 @@ def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "cache": config["cache"],
         "via": config["via"],
         "metrics": config["metrics"],
+        "ranks_folder": config["ranks_folder"],
         "command": [sys.executable, "-m", "forebay"],
         "slow_start": config["slow_start"],
         "hedge": config["hedge"],

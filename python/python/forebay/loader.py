@@ -29,6 +29,9 @@ __all__ = ["BadSample", "Loader", "show"]
 
 _log = logging.getLogger("forebay")
 
+# What one loader of a rank does, and those that it makes to help or to look do not.
+_ALONE = {"metrics": None, "ranks_folder": None}
+
 
 @dataclasses.dataclass(frozen=True)
 class BadSample:
@@ -87,6 +90,10 @@ class Loader:
     metrics: shows figures to Prometheus at `http://HOST:PORT/metrics` from the first `iter` to `close`: an address
         such as `"127.0.0.1:9464"` (port 0 is any free one), or `{"listen": ..., "token_file": ...}` for readers on
         other machines. Ranks of one host listen at one port after the other.
+    ranks_folder: a folder that all ranks of the job can write, such as `/dev/shm/job-17` for ranks of one host. They
+        tell each other there how they go, a few times a second and without waiting for each other; `stats()` then names
+        the rank that makes the others wait, with its late stage, and says what was waited for others
+        (`others_seconds`).
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.
@@ -137,6 +144,7 @@ class Loader:
         cache: int | str | Mapping[str, Any] | Unset | None = UNSET,
         via: str | Mapping[str, Any] | Service | Unset | None = UNSET,
         metrics: str | Mapping[str, Any] | Unset | None = UNSET,
+        ranks_folder: str | os.PathLike[str] | Unset | None = UNSET,
         inflight: int | Literal["auto"] | Unset | None = UNSET,
         request_bytes: int | str | Unset | None = UNSET,
         request_tries: int | Literal["auto"] | Unset | None = UNSET,
@@ -209,7 +217,7 @@ class Loader:
             )
         threads = self._settings["threads"] or max(1, _native.available_threads() // of)
         shared = {"threads": threads, "local_ranks": self._settings["local_ranks"] * of}
-        settings = {**self._settings, **shared, "turn": (number, of), "window": None, "metrics": None}
+        settings = {**self._settings, **shared, "turn": (number, of), "window": None, **_ALONE}
         how = (settings, self._single, self._output_name, self._pin_memory)
         return _rebuild(self._data, self._recipe, how, None)
 
@@ -351,7 +359,8 @@ class Loader:
 
         Each has `epoch`, `step` (of an epoch its last), `batches`, `samples` and the parts in seconds: `step_seconds`,
         `fetch_stall_seconds`, `prep_stall_seconds`, `queue_seconds`, `transfer_seconds`. A step is the wait for a batch
-        and what was then done with it.
+        and what was then done with it. `others_seconds` is the part of `step_seconds` in which other ranks were waited
+        for, when ranks tell each other how they go.
         """
         if by not in ("step", "epoch"):
             raise InvalidConfigError(f"list where the time went by `{by}`: it is `step` or `epoch`")
@@ -392,8 +401,8 @@ class Loader:
             "epochs": epoch + 1,
             "prefetch_batches": 1,
             "via": None,
-            "metrics": None,
             "cache": None,
+            **_ALONE,
         }
         native = _native.Loader(self._data.native, self._recipe.to_json(), settings)
         output = output_named(self._output_name, pin_memory=self._pin_memory)

@@ -16,7 +16,8 @@ class Stats(dict[str, Any]):
 
     The *stall* is the time your loop waited for batches, split into what would vanish if every payload were in memory
     (fetch) and the rest (prep). The *step* is your own time between batches. *Queue* is the hand-over of batches that
-    were done, *transfer* making them the framework's. Together they are `wall_seconds`.
+    were done, *transfer* making them the framework's. Together they are `wall_seconds`. `straggler` is a dict about the
+    rank that makes the others wait, or `None`; `others_seconds` the part of the step in which others were waited for.
     """
 
     def __init__(self, figures: Mapping[str, Any] | None = None) -> None:
@@ -56,6 +57,8 @@ class Stats(dict[str, Any]):
                 part.replace("_", " "), self[name], wall, *(self[f"{name}_{p}"] for p in _PERCENTILES)
             )
             if part == "step":
+                if others := self.get("others_seconds"):
+                    yield self._part("  waiting for ranks", others, wall)
                 for phase, times in self.get("phases", {}).items():
                     percentiles = (times[f"seconds_{p}"] for p in _PERCENTILES)
                     yield self._part(f"  {phase}", times["seconds"], wall, *percentiles)
@@ -65,14 +68,25 @@ class Stats(dict[str, Any]):
     def _part(name: str, seconds: float, wall: float, *percentiles: float) -> tuple[str, ...]:
         return (name, f"{seconds:,.3f}", f"{seconds / wall:.1%}".replace("%", " %"), *map(_time, percentiles))
 
+    def _late(self) -> str:
+        """The rank that makes the others wait, in a line; nothing when there is none."""
+        late = self.get("straggler")
+        if not late:
+            return ""
+        times = late["own_us"] / max(late["usual_us"], 1)
+        because = f" ({', '.join(late['evidence'])})" if late["evidence"] else ""
+        return f"rank {late['rank']}, {times:.1f} times the step of others, in {late['stage']}{because}"
+
     def _lines(self) -> Iterator[tuple[str, str]]:
         seconds = self.get("wall_seconds", 0.0)
         if seconds > 0:
             yield "samples per second", f"{self.get('samples', 0) / seconds:,.0f}"
             yield "stall of all time", f"{self.get('stall_seconds', 0.0) / seconds:.1%}"
-        shown = (
-            {f"{part}_seconds" for part in _PARTS} | {"wall_seconds", "phases"} if seconds > 0 else {"phases"}
-        )
+        if late := self._late():
+            yield "late", late
+        shown = {"phases", "straggler", "others_seconds"}
+        if seconds > 0:
+            shown |= {f"{part}_seconds" for part in _PARTS} | {"wall_seconds"}
         for name, value in self.items():
             is_unused = name.startswith(_OPTIONAL) and not value
             is_unbounded = name == "window_bytes" and value >= _UNBOUNDED

@@ -24,6 +24,9 @@ pub(crate) struct AnalyzeArgs {
     /// seconds), separated by commas. Each also as a factor, such as `cores=x2`.
     #[arg(long, value_name = "CHANGES")]
     what_if: Option<String>,
+    /// Write a report with plots to this file; it needs nothing else to be looked at.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// What `analyze` does.
@@ -36,6 +39,7 @@ pub(crate) struct AnalyzePlan {
     pub(crate) step: Option<f64>,
     pub(crate) seconds: f64,
     pub(crate) what_if: Option<String>,
+    pub(crate) html: Option<PathBuf>,
 }
 
 impl AnalyzeArgs {
@@ -54,7 +58,7 @@ impl AnalyzeArgs {
         }
         let capacity = pipeline.loader.cache().map(CacheConfig::capacity);
         let cache_bytes = capacity.map_or(0, |capacity| capacity.memory.saturating_add(capacity.disk));
-        let Self { step, seconds, what_if, .. } = self;
-        Ok(AnalyzePlan { data, recipe, loader: pipeline.loader, cache_bytes, step, seconds, what_if })
+        let Self { step, seconds, what_if, html, .. } = self;
+        Ok(AnalyzePlan { data, recipe, loader: pipeline.loader, cache_bytes, step, seconds, what_if, html })
     }
 }

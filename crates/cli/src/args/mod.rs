@@ -27,7 +27,9 @@ pub(crate) use raw::{
     PackArgs, ReferenceArgs, ShowArgs, VerifyArgs,
 };
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
-pub(crate) use service::{AskArgs, DispatcherArgs, DrainArgs, MakeCredentialsArgs, TopArgs};
+pub(crate) use service::{
+    AskArgs, CredentialArgs, DispatcherArgs, DrainArgs, LookArgs, MakeCredentialsArgs, TopArgs,
+};
 pub(crate) use stage::{StageArgs, StageJob};
 #[cfg(feature = "cassandra")]
 pub(crate) use table::IngestPlan;
@@ -199,6 +201,16 @@ pub(crate) enum Command {
       --tls-cert cert.pem --tls-key key.pem --tls-ca ca.pem
   forebay dispatcher --state etcd://etcd-0:2379,etcd-1:2379/forebay --etcd-ca etcd-ca.pem")]
     Dispatcher(DispatcherArgs),
+
+    /// Show a page with everything live: stalls over time, stages, caches, workers, ranks, jobs.
+    ///
+    /// The page is read-only, asks nobody else for anything, and is for this machine alone unless a token is given. With
+    /// `--dashboard` a dispatcher or `forebay share` shows the same about itself.
+    #[command(after_help = "Examples:
+  forebay dashboard --attach forebay://127.0.0.1:7077
+  forebay dashboard --attach http://127.0.0.1:9464/metrics --attach http://127.0.0.1:9465/metrics --listen 127.0.0.1:0
+  forebay dashboard --attach auto --listen 0.0.0.0:9465 --dashboard-token-file token")]
+    Dashboard(LookArgs),
 
     /// Show what a dispatcher knows: workers, feeds, jobs, leases and rates.
     #[command(after_help = "Examples:

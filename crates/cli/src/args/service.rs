@@ -1,11 +1,12 @@
-//! The arguments of `forebay dispatcher`, `status`, `top`, `scale`, `drain` and `credentials`.
+//! The arguments of `forebay dispatcher`, `dashboard`, `status`, `top`, `scale`, `drain` and `credentials`.
 
 use super::etcd::StateArgs;
+use crate::dashboard::{self, Source};
 use clap::Args;
 use forebay_core::dispatcher::Settings;
 use forebay_core::scale::ScaleSettings;
 use forebay_core::{Error, Result};
-use forebay_net::{Credentials, MetricsOptions, MetricsServer, Pages, PeerTls, Token};
+use forebay_net::{Credentials, MetricsOptions, MetricsServer, PageServer, Pages, PeerTls, Token};
 use std::path::PathBuf;
 
 /// Who may take part, in a service of several processes.
@@ -84,6 +85,51 @@ impl MetricsArgs {
     }
 }
 
+/// Where the dashboard is shown.
+#[derive(Debug, Args)]
+pub(crate) struct DashboardArgs {
+    /// Show the dashboard at `http://HOST:PORT/`; port 0 is any free one.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Dashboard")]
+    dashboard: Option<String>,
+    /// A file with the secret that those who look must give. Without it the dashboard is for this machine only.
+    #[arg(long, value_name = "FILE", requires = "dashboard", help_heading = "Dashboard")]
+    dashboard_token_file: Option<PathBuf>,
+}
+
+impl DashboardArgs {
+    /// Begins to show these, where that was asked for, and gives the address.
+    pub(crate) fn start(
+        &self,
+        sources: impl FnOnce() -> Vec<Source>,
+    ) -> Result<Option<(PageServer, String)>> {
+        let Some(listen) = &self.dashboard else { return Ok(None) };
+        let options = MetricsOptions::new(listen, self.dashboard_token_file.as_deref())?;
+        let server = dashboard::start(&options, sources())?;
+        let url = format!("http://{}/", server.address());
+        Ok(Some((server, url)))
+    }
+}
+
+/// `forebay dashboard`.
+#[derive(Debug, Args)]
+pub(crate) struct LookArgs {
+    /// Whom to look at: a dispatcher (`forebay://host:port`), the process of a host (`unix:///path`, `auto`), or who shows
+    /// figures (`http://host:port/metrics`: a loader, a worker). May be given several times.
+    #[arg(long, value_name = "URL", required = true)]
+    pub(crate) attach: Vec<String>,
+    /// Where to show it; port 0 is any free one.
+    #[arg(long, default_value = "127.0.0.1:9465", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// A file with the secret that those who look must give. Without it the dashboard is for this machine only.
+    #[arg(long, value_name = "FILE", help_heading = "Dashboard")]
+    pub(crate) dashboard_token_file: Option<PathBuf>,
+    /// A file with the secret that those who show figures want to see.
+    #[arg(long, value_name = "FILE", help_heading = "Metrics")]
+    pub(crate) metrics_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) credentials: CredentialArgs,
+}
+
 /// `forebay dispatcher`.
 #[derive(Debug, Args)]
 pub(crate) struct DispatcherArgs {
@@ -117,6 +163,8 @@ pub(crate) struct DispatcherArgs {
     pub(crate) scale_url: Option<String>,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) dashboard: DashboardArgs,
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
 }

@@ -1,6 +1,6 @@
 //! The arguments of `forebay share` and `forebay worker`, and what they mean.
 
-use super::service::{CredentialArgs, MetricsArgs};
+use super::service::{CredentialArgs, DashboardArgs, MetricsArgs};
 use clap::{Args, ValueEnum};
 use forebay_core::size::parse_bytes;
 use forebay_core::staging::Late;
@@ -25,6 +25,8 @@ pub(crate) struct ShareArgs {
     pub(crate) how: MakingArgs,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) dashboard: DashboardArgs,
     /// Leave some time after the last job; for loaders that start it when it is missing.
     #[arg(long, hide = true)]
     pub(crate) on_demand: bool,

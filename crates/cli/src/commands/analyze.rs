@@ -1,9 +1,11 @@
 //! `forebay analyze`: measures a pipeline's rates and says what holds it back, what would help, and what would be if.
 
+mod html;
+
 use super::{Context, Done, size};
 use crate::args::AnalyzePlan;
-use forebay_core::Result;
 use forebay_core::stall::{Analysis, Bottleneck, Change, Epoch, FetchLimit, IDLE_RATE, Rate, Rates, analyze};
+use forebay_core::{Error, Result};
 use forebay_engine::{Measured, measure};
 use serde_json::json;
 
@@ -18,6 +20,12 @@ pub(super) fn run(plan: &AnalyzePlan, context: &Context) -> Result<Done> {
     let facts = forebay_core::stall::RunFacts { cache_bytes: plan.cache_bytes as f64, ..measured.facts };
     let analysis = analyze(rates, facts, plan.what_if.as_deref())?;
     say(context, &analysis, &measured);
+    if let Some(path) = &plan.html {
+        let page = html::page(dataset.url(), &analysis)?;
+        std::fs::write(path, page)
+            .map_err(|error| Error::io(format!("write report `{}`", path.display()), error))?;
+        context.report.note(format_args!("report in {}", path.display()));
+    }
     let mut object = serde_json::to_value(&analysis).unwrap_or_default();
     object["url"] = json!(dataset.url());
     object["cold"] = json!(measured.cold);

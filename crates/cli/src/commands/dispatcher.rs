@@ -2,6 +2,7 @@
 
 use super::{Context, Done};
 use crate::args::DispatcherArgs;
+use crate::dashboard::Source;
 use crate::interrupt::Termination;
 use forebay_core::Result;
 use forebay_net::dispatcher::{DispatcherOptions, serve};
@@ -42,12 +43,20 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
     }
     let metrics = args.metrics.start(pages)?;
     let shown = metrics.as_ref().map(|(_, url)| url);
+    let own = format!("forebay://{}", running.address());
+    let dashboard = args.dashboard.start(|| vec![Source::dispatcher(&own, running.views())])?;
+    let dashboard_url = dashboard.as_ref().map(|(_, url)| url);
     // Whoever started us reads the address from the first line.
     let url = format!("forebay://{}", running.address());
     context.report.line(&url);
-    context.report.object(&json!({ "url": url, "state": args.state.place, "metrics": shown }));
+    context.report.object(
+        &json!({ "url": url, "state": args.state.place, "metrics": shown, "dashboard": dashboard_url }),
+    );
     if let Some((_, url)) = &metrics {
         context.report.note(format_args!("figures at {url}"));
+    }
+    if let Some((_, url)) = &dashboard {
+        context.report.note(format_args!("dashboard at {url}"));
     }
     if args.state.place.is_none() {
         context.report.note("without `--state` nothing that is decided here survives this process");
@@ -64,7 +73,7 @@ pub(super) fn run(args: &DispatcherArgs, context: &Context) -> Result<Done> {
         }
     };
     drop(acting);
-    drop(metrics);
+    drop((metrics, dashboard));
     threads.block_on(running.stop());
     // The object was printed when it began.
     ended.map(|code| Done { object: None, code })

@@ -12,6 +12,7 @@ mod cache_warm;
 mod capacity;
 mod config;
 mod credentials;
+mod dashboard;
 mod demo;
 mod dispatcher;
 mod index;
@@ -88,6 +89,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         },
         Command::Cache(args) => cache::run(&args.command, context),
         Command::Dispatcher(args) => dispatcher::run(&args, context),
+        Command::Dashboard(args) => dashboard::run(&args, context),
         Command::Status(args) => status::status(&args, context),
         Command::Top(args) => status::top(&args, context),
         Command::Scale(args) => status::scale(&args, context),

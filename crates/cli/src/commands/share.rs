@@ -4,6 +4,7 @@
 
 use super::{Context, Done};
 use crate::args::ShareArgs;
+use crate::dashboard::Source;
 use crate::interrupt::SLICE;
 use forebay_core::Result;
 use forebay_net::service::Address;
@@ -21,11 +22,22 @@ pub(super) fn run(args: &ShareArgs, context: &Context) -> Result<Done> {
     };
     // Whoever started us reads where it is from the first line.
     let metrics = args.metrics.start(share.running().metrics())?;
+    let running = share.running();
+    let dashboard = args.dashboard.start(|| {
+        let figures = running.metrics();
+        vec![Source::host(&url, running.views()), Source::figures("its figures", move || Ok(figures()))]
+    })?;
     context.report.line(&url);
     let shown = metrics.as_ref().map(|(_, url)| url);
-    context.report.object(&json!({ "url": url, "served": true, "metrics": shown }));
+    let dashboard_url = dashboard.as_ref().map(|(_, url)| url);
+    context
+        .report
+        .object(&json!({ "url": url, "served": true, "metrics": shown, "dashboard": dashboard_url }));
     if let Some((_, url)) = &metrics {
         context.report.note(format_args!("figures at {url}"));
+    }
+    if let Some((_, url)) = &dashboard {
+        context.report.note(format_args!("dashboard at {url}"));
     }
     let interrupted = loop {
         if context.interrupt.sleep(SLICE).is_err() {
@@ -35,7 +47,7 @@ pub(super) fn run(args: &ShareArgs, context: &Context) -> Result<Done> {
             break false;
         }
     };
-    drop(metrics);
+    drop((metrics, dashboard));
     share.stop();
     // The object was printed when it began.
     Ok(Done { object: None, code: if interrupted { 130 } else { 0 } })

@@ -4,6 +4,7 @@ use super::Dispatcher;
 use super::words::{JobName, Load, Progress, Terms, WorkerId, feed_text};
 use crate::feed::FeedId;
 use crate::scale::Wanted;
+use crate::stall::{Pace, Straggler, judge};
 use serde::{Deserialize, Serialize};
 
 /// The dispatcher at one moment.
@@ -81,6 +82,9 @@ pub struct JobView {
     pub taking: Option<TakingView>,
     /// Samples received in a second by all consumers, lately.
     pub samples_per_second: f64,
+    /// The rank that makes the others wait, if there is one.
+    #[serde(default)]
+    pub straggler: Option<Straggler>,
 }
 
 /// One consumer.
@@ -98,6 +102,9 @@ pub struct ConsumerView {
     /// Share of its time that it waits for batches, lately.
     #[serde(default)]
     pub waiting_share: f64,
+    /// What it waits for other ranks in a step, on average, in microseconds.
+    #[serde(default)]
+    pub others_us: u64,
 }
 
 /// An epoch that is given out span by span.
@@ -143,7 +150,7 @@ impl Dispatcher {
         });
         let jobs = state.jobs.iter().map(|(name, job)| {
             let heard = pulses.consumers.get(name);
-            let consumers: Vec<ConsumerView> = job
+            let mut consumers: Vec<ConsumerView> = job
                 .consumers
                 .iter()
                 .map(|(rank, consumer)| {
@@ -152,13 +159,22 @@ impl Dispatcher {
                         Progress { reached: consumer.reached, step: consumer.step, ..pulse.progress };
                     let silent_ms = now.saturating_sub(pulse.heard);
                     let (samples_per_second, waiting_share) = (pulse.samples_per_second, pulse.waiting_share);
-                    ConsumerView { rank: *rank, progress, silent_ms, samples_per_second, waiting_share }
+                    ConsumerView {
+                        rank: *rank,
+                        progress,
+                        silent_ms,
+                        samples_per_second,
+                        waiting_share,
+                        others_us: 0,
+                    }
                 })
                 .collect();
+            let straggler = judge_consumers(&mut consumers);
             JobView {
                 job: name.clone(),
                 terms: job.terms.clone(),
                 samples_per_second: consumers.iter().map(|consumer| consumer.samples_per_second).sum(),
+                straggler,
                 consumers,
                 taking: job.taking.as_ref().map(|taking| TakingView {
                     epoch: taking.epoch,
@@ -176,4 +192,22 @@ impl Dispatcher {
             scale: self.scaling.wanted(),
         }
     }
+}
+
+/// Paces that are older say nothing about now.
+const FRESH_MS: u64 = 15_000;
+
+/// Fills in what consumers wait for each other, and names the late one.
+fn judge_consumers(consumers: &mut [ConsumerView]) -> Option<Straggler> {
+    let told = |consumer: &ConsumerView| {
+        let pace = consumer.progress.pace.filter(|_| consumer.silent_ms <= FRESH_MS)?;
+        Some((consumer.rank, pace))
+    };
+    let paces: Vec<(u64, Pace)> = consumers.iter().filter_map(told).collect();
+    let verdict = judge(&paces);
+    let heard = consumers.iter_mut().filter(|consumer| told(consumer).is_some());
+    for (consumer, others_us) in heard.zip(verdict.others_us) {
+        consumer.others_us = others_us;
+    }
+    verdict.late
 }

@@ -1,6 +1,7 @@
 //! What the dispatcher talks about: workers, jobs, terms, loads. Plain data, the same on the wire and in the journal.
 
 use crate::feed::FeedId;
+use crate::stall::Pace;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -215,7 +216,7 @@ pub struct Load {
     pub sent_bytes: u64,
 }
 
-/// What a consumer says about itself. All but place and step only grow.
+/// What a consumer says about itself. All but place, step and pace only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// How far it is.
@@ -230,6 +231,9 @@ pub struct Progress {
     pub skipped: u64,
     /// Batches that were made again for it.
     pub remade: u64,
+    /// What its last steps took; none from a client that does not meter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
 }
 
 /// A feed id as text: numbers of 128 bits are beyond what readers of JSON agree upon.

@@ -33,6 +33,18 @@ pub const METRICS: &[Metric] = &[
     ),
     metric("forebay_engine_phase_seconds", Histogram, &["phase"], "Time of phases that the user named"),
     metric("forebay_engine_wall_seconds_total", Counter, NONE, "Time of the loop, all parts together"),
+    metric(
+        "forebay_engine_others_seconds_total",
+        Counter,
+        NONE,
+        "Time inside steps in which other ranks were waited for, as far as it was found out",
+    ),
+    metric(
+        "forebay_engine_late_ranks",
+        Gauge,
+        &["late_rank", "stage"],
+        "1 for the rank that makes the others wait, with its late stage: fetch, prep, queue, transfer, step",
+    ),
     // Fetching.
     metric("forebay_engine_requests_total", Counter, NONE, "Requests to the store"),
     metric("forebay_engine_request_seconds", Histogram, NONE, "Time of requests to the store"),
@@ -127,4 +139,10 @@ pub const METRICS: &[Metric] = &[
     metric("forebay_net_dispatcher_consumers", Gauge, NONE, "Consumers of all jobs"),
     metric("forebay_net_scale_sets_total", Counter, NONE, "Times that the number of workers was set"),
     metric("forebay_net_scale_failures_total", Counter, NONE, "Times that it could not be read or set"),
+    metric(
+        "forebay_net_dispatcher_late_ranks",
+        Gauge,
+        &["job", "late_rank", "stage"],
+        "1 for the rank of a job that makes the others wait, with its late stage",
+    ),
 ];

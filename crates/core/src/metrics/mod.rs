@@ -2,13 +2,15 @@
 //!
 //! Names are `forebay_<room>_<noun>_<unit>`, with `_total` behind what only grows. Whoever shows figures writes them into
 //! an [`Exposition`], which takes no name that is not in [`METRICS`]; `docs/reference/metrics.md` is made from the same list.
-//! The text is Prometheus's (version 0.0.4). No socket here.
+//! The text is Prometheus's (version 0.0.4); [`read`] reads it back. No socket here.
 
 mod list;
+mod read;
 #[cfg(test)]
 mod tests;
 
 pub use list::METRICS;
+pub use read::{Figure, MAX_FIGURES, read};
 
 use crate::stall::Histogram;
 use std::fmt::Write;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 fn names_are_of_a_room_with_the_unit_last_and_only_counters_end_in_total() {
     let units =
         ["seconds", "bytes", "batches", "requests", "threads", "workers", "connections", "jobs", "feeds"];
-    let units = [&units[..], &["second", "draining", "consumers"]].concat();
+    let units = [&units[..], &["second", "draining", "consumers", "ranks"]].concat();
     let mut seen = BTreeSet::new();
     for metric in METRICS {
         let Metric { name, kind, labels, help } = metric;

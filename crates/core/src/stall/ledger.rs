@@ -38,6 +38,8 @@ pub struct Split {
     pub queue_seconds: f64,
     /// Making the batch the framework's: conversion, pinning, copying to the device.
     pub transfer_seconds: f64,
+    /// The part of the step in which other ranks were waited for, as far as it was found out.
+    pub others_seconds: f64,
 }
 
 impl Split {
@@ -100,6 +102,8 @@ pub struct Ledger {
     steps: VecDeque<Split>,
     times: Times,
     phases: Vec<Phase>,
+    /// Whether the loop works on the batch that was handed over last.
+    working: bool,
 }
 
 impl Ledger {
@@ -120,6 +124,7 @@ impl Ledger {
             push(&mut self.epochs, KEPT_EPOCHS, Split { epoch: took.epoch, ..Split::default() });
         }
         push(&mut self.steps, KEPT_STEPS, Split::default());
+        self.working = true;
         self.change(|split| {
             *split = Split {
                 epoch: step.epoch,
@@ -131,6 +136,7 @@ impl Ledger {
                 prep_stall_seconds: split.prep_stall_seconds + step.prep_stall_seconds,
                 queue_seconds: split.queue_seconds + step.queue_seconds,
                 transfer_seconds: split.transfer_seconds,
+                others_seconds: split.others_seconds,
             };
         });
         self.times.stall.add(nanos(fetch + prep));
@@ -149,6 +155,25 @@ impl Ledger {
     pub fn worked(&mut self, time: Duration) {
         self.change(|split| split.step_seconds += time.as_secs_f64());
         self.times.step.add(nanos(time));
+        self.working = false;
+    }
+
+    /// Other ranks were waited for in a step that is over. Steps that are kept no more count in the total alone.
+    pub fn waited_for_others(&mut self, epoch: u64, step: u64, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.total.others_seconds += seconds;
+        if let Some(split) = self.epochs.iter_mut().rev().find(|split| split.epoch == epoch) {
+            split.others_seconds += seconds;
+        }
+        let kept = self.steps.iter_mut().rev().find(|split| (split.epoch, split.step) == (epoch, step));
+        if let Some(split) = kept {
+            split.others_seconds += seconds;
+        }
+    }
+
+    /// Whether the loop works on the batch that was handed over last.
+    pub fn is_working(&self) -> bool {
+        self.working
     }
 
     /// The user's phase `name` took so long, once more.
@@ -180,7 +205,7 @@ impl Ledger {
     }
 
     /// The last steps.
-    pub fn steps(&self) -> impl Iterator<Item = &Split> {
+    pub fn steps(&self) -> impl DoubleEndedIterator<Item = &Split> + ExactSizeIterator {
         self.steps.iter()
     }
 

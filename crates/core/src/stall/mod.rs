@@ -13,6 +13,8 @@
 //! What a running loop waits is split by the same definitions: [`ResidentRun`] replays it with every payload resident, and
 //! a [`Ledger`] keeps the parts of every step and epoch.
 //!
+//! Ranks of a job tell each other their [`Pace`], and [`judge`] names the one that makes the others wait.
+//!
 //! [`analyze`] goes from measured rates to bottleneck, remedies and what would be if.
 //!
 //! `docs/concepts/stalls.md` has the formulas and says where they end: rates are means, so jitter on queues that run
@@ -24,6 +26,7 @@ mod analysis_tests;
 mod fetch;
 mod histogram;
 mod ledger;
+mod pace;
 mod predict;
 mod rate;
 mod remedy;
@@ -31,6 +34,9 @@ mod resident;
 mod setup;
 #[cfg(test)]
 mod split_tests;
+mod straggler;
+#[cfg(test)]
+mod straggler_tests;
 #[cfg(test)]
 mod tests;
 
@@ -38,8 +44,12 @@ pub use analysis::{Analysis, IDLE_RATE, Rates, RunFacts, WhatIf, analyze};
 pub use fetch::{FetchLimit, cache_needed};
 pub use histogram::{CLASSES, Histogram, class_of};
 pub use ledger::{KEPT_EPOCHS, KEPT_STEPS, Ledger, MAX_PHASES, Phase, Split, Times, Took};
+pub use pace::{
+    Evidence, OthersWatch, PACE_STEPS, Pace, TOLD_STEPS, ToldStep, told_steps, waited_for_others,
+};
 pub use predict::{Bottleneck, Epoch, Prediction, predict};
 pub use rate::Rate;
 pub use remedy::{Change, Remedy, remedies};
 pub use resident::{Making, ResidentRun, StallSplit};
 pub use setup::Setup;
+pub use straggler::{LEAST_STEPS, Stage, Straggler, Verdict, judge};

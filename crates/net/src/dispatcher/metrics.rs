@@ -27,5 +27,11 @@ pub(super) fn text(view: &View) -> String {
     ] {
         out.number(name, &[], count as f64);
     }
+    for job in &view.jobs {
+        let Some(late) = &job.straggler else { continue };
+        let rank = late.rank.to_string();
+        let labels = [("job", job.job.as_str()), ("late_rank", &rank), ("stage", late.stage.name())];
+        out.number("forebay_net_dispatcher_late_ranks", &labels, 1.0);
+    }
     out.finish()
 }

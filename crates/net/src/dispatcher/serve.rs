@@ -226,6 +226,15 @@ impl Running {
         }
     }
 
+    /// Everything it knows, for as long as it runs.
+    pub fn views(&self) -> impl Fn() -> Result<View> + Send + use<> {
+        let machine = Arc::downgrade(&self.machine);
+        move || {
+            let view = machine.upgrade().and_then(|machine| machine.view());
+            view.ok_or_else(|| Error::unavailable("look at the dispatcher: it was stopped"))
+        }
+    }
+
     /// Waits until it cannot go on: its journal cannot be written, or it does not listen any more.
     pub async fn failed(&mut self) -> Error {
         let broken = match self.promise.clone() {

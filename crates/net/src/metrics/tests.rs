@@ -1,6 +1,7 @@
 //! The endpoint as a reader sees it, well-meaning or not.
 
 use super::*;
+use std::io::{Read, Write};
 use std::sync::atomic::AtomicU64;
 
 fn shown(token: Option<&str>) -> MetricsServer {

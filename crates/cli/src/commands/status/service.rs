@@ -66,6 +66,9 @@ pub(super) fn lines(view: &View) -> Vec<String> {
         if job.consumers.len() > CONSUMERS {
             lines.push(format!("  and {} more", count((job.consumers.len() - CONSUMERS) as u64)));
         }
+        if let Some(late) = &job.straggler {
+            lines.push(format!("  {late}"));
+        }
     }
     lines
 }
@@ -159,6 +162,7 @@ mod tests {
         Command, Dispatcher, JobName, Load, Progress, Reached, Reply, Settings, State, Who, WorkerId,
     };
     use forebay_core::feed::{FeedId, Span};
+    use forebay_core::stall::Pace;
 
     /// What `status` and `top` show of a small service, five seconds after it began.
     fn shown() -> Vec<String> {
@@ -201,6 +205,7 @@ mod tests {
             waits_ms: 1500,
             skipped: 0,
             remade: 2,
+            pace: None,
         };
         let report = |taken| Command::ReportProgress { who: who(0), progress: progress(taken) };
         let mut obey = |now, command| machine.apply(now, command).unwrap().0;
@@ -240,6 +245,41 @@ mod tests {
             "  1     0      0         0     0      0.0        0 µs    0        0       5 s ago",
         ];
         assert_eq!(shown(), expected);
+    }
+
+    #[test]
+    fn p071_the_late_rank_of_a_job_is_named_from_what_ranks_report() {
+        let mut machine = Dispatcher::new(State::default(), Settings::default(), 0);
+        let who = |rank| Who { job: JobName::new("train").unwrap(), rank, consumer: rank + 1 };
+        let terms = Terms {
+            feed: FeedId(1),
+            label: "data".into(),
+            world_size: 4,
+            span_positions: 64,
+            epoch_positions: 640,
+            sharding: Sharding::Portion,
+            visitation: Visitation::ExactlyOnce,
+        };
+        for rank in 0..4 {
+            // Steps end together; rank 2 has its batches late, so the others wait inside their steps.
+            let fetch_stall_us = if rank == 2 { 58_000 } else { 10_000 };
+            let pace =
+                Pace { over_steps: 15, step_us: 90_000 - fetch_stall_us, fetch_stall_us, ..Pace::default() };
+            let progress = Progress { pace: Some(pace), ..Progress::default() };
+            let attach = Command::AttachJob {
+                who: who(rank),
+                terms: terms.clone(),
+                from: Reached::default(),
+                step: 0,
+            };
+            machine.apply(0, attach).unwrap();
+            machine.apply(1000, Command::ReportProgress { who: who(rank), progress }).unwrap();
+        }
+        let line = "  rank 2 is late: 2.1 times the step of others, in fetch";
+        assert!(lines(&machine.view(1000)).iter().any(|shown| shown == line), "{:?}", machine.view(1000));
+        // What was reported long ago says nothing about now.
+        assert!(!lines(&machine.view(20_000)).iter().any(|shown| shown.contains("late")));
+        assert_eq!(machine.view(1000).jobs[0].consumers[0].others_us, 48_000);
     }
 
     #[test]

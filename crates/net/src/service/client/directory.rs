@@ -3,6 +3,7 @@
 use forebay_core::Result;
 use forebay_core::feed::Span;
 use forebay_core::pull::{Delivery, Reach, WorkerKey};
+use forebay_core::stall::Pace;
 use std::time::Duration;
 
 /// Says who makes what.
@@ -45,6 +46,7 @@ pub(super) struct Report {
     pub(super) waited: Duration,
     pub(super) skipped: u64,
     pub(super) asked_again: u64,
+    pub(super) pace: Option<Pace>,
 }
 
 impl Report {

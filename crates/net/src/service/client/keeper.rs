@@ -7,6 +7,7 @@ use super::shared::{Errand, LONGEST_SLEEP, Shared, Standing};
 use forebay_core::ErrorKind;
 use forebay_core::feed::Span;
 use forebay_core::pull::WorkerKey;
+use forebay_engine::Pacer;
 use std::sync::Arc;
 
 /// How often a directory learns how far this rank is, in milliseconds.
@@ -19,6 +20,7 @@ const MEET_MS: u64 = 15_000;
 pub(super) fn run(shared: &Arc<Shared>, directory: Option<&dyn Directory>) {
     let began = shared.clock.now();
     let mut next_report = began + REPORT_MS;
+    let mut pacer = Pacer::new(&shared.meter);
     let mut state = shared.lock();
     while !state.stopped && state.failed.is_none() {
         let Some(directory) = directory else {
@@ -88,6 +90,7 @@ pub(super) fn run(shared: &Arc<Shared>, directory: Option<&dyn Directory>) {
             report.asked_again = state.counted.asked_again;
             report.skipped = state.counted.skipped;
             drop(state);
+            report.pace = pacer.pace();
             let told = directory.report(&report);
             state = shared.lock();
             told

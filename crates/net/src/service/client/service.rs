@@ -201,6 +201,7 @@ impl Directory for Dispatched {
             waits_ms: report.waited.as_millis() as u64,
             skipped: report.skipped,
             remade: report.asked_again,
+            pace: report.pace,
         };
         self.call(&Command::ReportProgress { who: self.who.clone(), progress }).map(drop)
     }

@@ -1,12 +1,13 @@
 //! What a worker shows of itself, as plain data.
 
-use super::Worker;
+use super::{Running, Worker};
 use crate::Credentials;
 use crate::service::message::{ToClient, ToWorker};
 use crate::service::{Address, connect};
 use forebay_core::staging::{Accounts, JobView, Late};
 use forebay_core::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A worker.
@@ -64,6 +65,19 @@ pub fn show(address: &Address, credentials: &Credentials) -> Result<WorkerView> 
         Some(ToClient::Refused { fault }) => Err(fault.into()),
         Some(_) => Err(strange()),
         None => Err(Error::unavailable(format!("ask `{address}` what it has: it ended the connection"))),
+    }
+}
+
+impl Running {
+    /// What it has, for as long as it runs.
+    pub fn views(&self) -> impl Fn() -> Result<WorkerView> + Send + use<> {
+        let (worker, address) = (Arc::downgrade(&self.worker), self.address.clone());
+        move || {
+            let worker = worker.upgrade();
+            let worker =
+                worker.ok_or_else(|| Error::unavailable(format!("look at `{address}`: it was stopped")))?;
+            Ok(view(&worker, &address))
+        }
     }
 }
 
