@@ -3,6 +3,9 @@
 use forebay_core::metrics::Figure;
 use std::collections::BTreeMap;
 
+/// Figures by who shows them.
+pub(super) type Sources = [(String, Vec<Figure>)];
+
 /// Figures of everybody at one moment, with those of before.
 pub(super) struct Figures<'a> {
     now: Vec<(&'a str, &'a Figure)>,
@@ -13,11 +16,8 @@ pub(super) struct Figures<'a> {
 
 impl<'a> Figures<'a> {
     /// Of these sources, with what the same ones said `passed` seconds ago.
-    pub(super) fn new(
-        now: &'a [(String, Vec<Figure>)],
-        before: Option<(&[(String, Vec<Figure>)], f64)>,
-    ) -> Self {
-        fn all(sources: &[(String, Vec<Figure>)]) -> impl Iterator<Item = (&str, &Figure)> {
+    pub(super) fn new(now: &'a Sources, before: Option<(&Sources, f64)>) -> Self {
+        fn all(sources: &Sources) -> impl Iterator<Item = (&str, &Figure)> {
             sources.iter().flat_map(|(source, figures)| figures.iter().map(move |one| (source.as_str(), one)))
         }
         let earlier = all(before.map(|(sources, _)| sources).unwrap_or_default());

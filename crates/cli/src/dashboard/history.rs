@@ -17,7 +17,11 @@ impl History {
         if self.0.len() == POINTS {
             self.0.pop_front();
         }
-        self.0.push_back((state.at_ms, state.bands.map(|bands| bands.shares()), state.samples_per_second));
+        self.0.push_back((
+            state.at_ms,
+            state.bands.map(super::state::Bands::shares),
+            state.samples_per_second,
+        ));
     }
 
     pub(super) fn text(&self) -> String {

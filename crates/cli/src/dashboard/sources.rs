@@ -85,7 +85,7 @@ pub(crate) fn attached(url: &str, credentials: &CredentialArgs, token: Option<&P
     if let Some(rest) = url.strip_prefix("http://") {
         let address = rest.trim_end_matches("/metrics").trim_end_matches('/').to_owned();
         if address.contains('/')
-            || !address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+            || address.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err())
         {
             return Err(Error::invalid_config(format!(
                 "attach to `{url}`: it is no `http://host:port/metrics`"

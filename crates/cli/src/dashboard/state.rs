@@ -93,6 +93,7 @@ pub(super) struct StageLine {
 
 /// One tier of the cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the page reads these names")]
 pub(super) struct Tier {
     tier: &'static str,
     bytes: f64,

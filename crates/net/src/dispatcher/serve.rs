@@ -16,7 +16,7 @@ use crate::credentials::{Credentials, Token};
 use crate::metrics::{Pages, Show};
 use crate::scale::{Wish, object};
 use crate::threads::Threads;
-use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State};
+use forebay_core::dispatcher::{Command, Dispatcher, Reply, Settings, State, View};
 use forebay_core::election::Times;
 use forebay_core::scale::ScaleSettings;
 use forebay_core::{Error, Result};

@@ -2,6 +2,7 @@
 
 use super::*;
 use forebay_core::metrics::read;
+use std::fmt::Write;
 
 fn look(text: &str) -> Look {
     Look { figures: vec![("a".into(), read(text))], ..Look::default() }
@@ -14,12 +15,13 @@ fn ranks(steps: u64) -> Look {
         let fetch = if rank == 2 { 0.2 } else { 0.01 };
         for (part, seconds) in [("step", 0.08), ("fetch_stall", fetch), ("prep_stall", 0.01)] {
             let sum = seconds * steps as f64;
-            text += &format!("forebay_engine_part_seconds_sum{{rank=\"{rank}\",part=\"{part}\"}} {sum}\n");
+            writeln!(text, "forebay_engine_part_seconds_sum{{rank=\"{rank}\",part=\"{part}\"}} {sum}")
+                .unwrap();
         }
-        text += &format!("forebay_engine_batches_total{{rank=\"{rank}\"}} {steps}\n");
-        text += &format!("forebay_engine_samples_total{{rank=\"{rank}\"}} {}\n", 32 * steps);
-        text += &format!("forebay_engine_open_batches{{rank=\"{rank}\"}} 8\n");
-        text += &format!("forebay_engine_ready_batches{{rank=\"{rank}\"}} 2\n");
+        writeln!(text, "forebay_engine_batches_total{{rank=\"{rank}\"}} {steps}").unwrap();
+        writeln!(text, "forebay_engine_samples_total{{rank=\"{rank}\"}} {}", 32 * steps).unwrap();
+        writeln!(text, "forebay_engine_open_batches{{rank=\"{rank}\"}} 8").unwrap();
+        writeln!(text, "forebay_engine_ready_batches{{rank=\"{rank}\"}} 2").unwrap();
     }
     look(&text)
 }
