@@ -104,9 +104,13 @@ fn take(machine: &mut Dispatcher, rank: u64, request: u64) -> Vec<Event> {
     machine.apply(0, take).unwrap().1
 }
 
+/// Spans of an epoch: numbers so long that a list of them is, too.
+const SPANS: u64 = 1_000_000_000_000;
+
 /// Remaining spans that make one event larger than a request to etcd may be.
 fn start_from_much() -> Command {
-    let remaining = (0..120_000).map(|number| (number * 3, number * 3 + 1)).collect();
+    let first = |number: u64| SPANS / 10 + number * (SPANS / 100_000);
+    let remaining = (0..60_000).map(|number| (first(number), first(number) + 1)).collect();
     Command::StartFrom { who: who(0), start: 9, epoch: 0, remaining }
 }
 
@@ -114,7 +118,7 @@ fn start_from_much() -> Command {
 async fn check(place: &dyn Place, records: u64) {
     let (mut journal, state) = place.open().await.unwrap();
     assert_eq!(state, State::default(), "a new place is empty");
-    let (mut machine, events) = machine(1_000_000);
+    let (mut machine, events) = machine(SPANS);
     journal.append(&events).await.unwrap();
     journal.append(&take(&mut machine, 0, 1)).await.unwrap();
     drop(journal);
