@@ -51,16 +51,13 @@ pub(super) async fn follow(spec: &[String], options: &OpenOptions) -> Result<Fol
     if folder.contains(['{', '*', '?', '[', '$']) || folder.contains("::") {
         return Err(refuse("it is a pattern"));
     }
-    let (store, prefix): (Arc<dyn Store>, String) = match remote::address(folder)? {
-        Some(address) => {
-            let store = remote::open(&address.root, &options.storage_options)?;
-            let key = address.key.trim_end_matches('/');
-            (patient(&store), if key.is_empty() { String::new() } else { format!("{key}/") })
-        }
-        None => {
-            let path = PathBuf::from(folder.strip_prefix("file://").unwrap_or(folder));
-            (Arc::new(LocalStore::new(path)), String::new())
-        }
+    let (store, prefix): (Arc<dyn Store>, String) = if let Some(address) = remote::address(folder)? {
+        let store = remote::open(&address.root, &options.storage_options)?;
+        let key = address.key.trim_end_matches('/');
+        (patient(&store), if key.is_empty() { String::new() } else { format!("{key}/") })
+    } else {
+        let path = PathBuf::from(folder.strip_prefix("file://").unwrap_or(folder));
+        (Arc::new(LocalStore::new(path)), String::new())
     };
     let card = match read_card(store.as_ref(), &prefix, &url).await {
         Err(error) if error.kind() == ErrorKind::NotFound => {
