@@ -106,8 +106,8 @@ impl Place {
     pub(super) fn notices(&self) -> Result<Vec<Notice>> {
         let named = self.list(WRITERS)?;
         let notes = named.iter().filter(|(name, size)| {
-            let note = name[WRITERS.len()..].strip_suffix(".json");
-            note.is_some_and(|note| !note.contains('/')) && *size <= MAX_NOTICE_BYTES
+            let own = name.strip_prefix(WRITERS).and_then(|name| name.strip_suffix(".json"));
+            own.is_some_and(|own| !own.contains('/')) && *size <= MAX_NOTICE_BYTES
         });
         let mut notices = Vec::new();
         for (name, _) in notes.take(MAX_NOTICES) {
