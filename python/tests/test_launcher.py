@@ -73,15 +73,15 @@ def test_the_batch_script_for_slurm_trains_through_its_own_service_and_leaves_no
 
 
 @pytest.mark.parametrize(
-    ("words", "address"),
+    "words",
     [
-        ({"SLURM_JOB_NODELIST": "localhost"}, "localhost:7077"),
-        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "GROUP_RANK": "0"}, "127.0.0.1:7077"),
-        ({"MASTER_ADDR": "far", "FOREBAY_DISPATCHER": "localhost:1"}, "localhost:1"),
+        {"SLURM_JOB_NODELIST": "localhost"},
+        {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "GROUP_RANK": "0"},
+        {"FOREBAY_DISPATCHER": "localhost:1"},
     ],
 )
-def test_a_loader_finds_the_service_of_its_job(
-    monkeypatch: pytest.MonkeyPatch, words: dict[str, str], address: str
+def test_a_loader_without_a_launcher_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, words: dict[str, str]
 ) -> None:
     for name in ("SLURM_JOB_NODELIST", "MASTER_ADDR", "GROUP_RANK"):
         monkeypatch.delenv(name, raising=False)
@@ -91,6 +91,4 @@ def test_a_loader_finds_the_service_of_its_job(
         fb.Loader(data, recipe, via="forebay://auto")
     for name, word in words.items():
         monkeypatch.setenv(name, word)
-    loader = fb.Loader(data, recipe, via="forebay://auto", timeout=0.5)
-    with loader, pytest.raises(fb.ForebayError, match=address):
-        next(iter(loader))
+    fb.Loader(data, recipe, via="forebay://auto").close()

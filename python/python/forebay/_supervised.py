@@ -59,8 +59,8 @@ class Child:
             text=True,
             env={**os.environ, "PYTHONPATH": paths},
         )
-        reader = threading.Thread(target=self._pass_on, name="forebay-child", daemon=True)
-        reader.start()
+        self._reader = threading.Thread(target=self._pass_on, name="forebay-child", daemon=True)
+        self._reader.start()
         lines: list[str] = []
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -70,12 +70,13 @@ class Child:
                 if "error" not in answer:
                     return answer
                 self._process.wait()
+                self._close()
                 told = answer["error"]
                 raise UnavailableError(
                     f"start `forebay {arguments[0]}`: {told['message']}", hint=told.get("hint")
                 )
         code = self._process.wait()
-        reader.join(5)
+        self._close()
         raise UnavailableError(f"start `forebay {arguments[0]}`: it ended with {code}: {self._last_words()}")
 
     @property
@@ -92,8 +93,16 @@ class Child:
     def _last_words(self) -> str:
         return " ".join("".join(self._said).split())
 
+    def _close(self) -> None:
+        """Lets go of the pipes of a process that has ended; what it said last is read by then."""
+        self._reader.join(5)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
     def _watch(self) -> None:
         code = self._process.wait()
+        self._close()
         if not self._asked:
             self._on_end(code)
 
