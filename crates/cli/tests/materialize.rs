@@ -47,10 +47,9 @@ fn files_of(harness: &Harness, out: &str) -> Vec<(String, Vec<u8>)> {
     let Ok(entries) = std::fs::read_dir(harness.path(out)) else { return Vec::new() };
     let entries = entries.map(|entry| entry.unwrap()).filter(|entry| entry.file_type().unwrap().is_file());
     let name = |entry: &std::fs::DirEntry| entry.file_name().into_string().unwrap();
-    let mut found: Vec<_> =
-        entries.map(|entry| (name(&entry), std::fs::read(entry.path()).unwrap())).collect();
-    // Left by a process that was killed while it wrote one of the small files.
-    found.retain(|(name, _)| !name.starts_with(".tmp-"));
+    // Being written, or left by a process that was killed while it wrote one of the small files.
+    let named = entries.filter(|entry| !name(entry).starts_with('.'));
+    let mut found: Vec<_> = named.map(|entry| (name(&entry), std::fs::read(entry.path()).unwrap())).collect();
     found.sort();
     found
 }
@@ -112,7 +111,7 @@ fn p064_processes_share_the_work_and_one_that_is_killed_is_replaced() {
     let mut made = 0;
     for other in others {
         let output = other.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{output:?}");
         let said: Value = serde_json::from_slice(&output.stdout).unwrap();
         made += said["made"].as_u64().unwrap();
     }

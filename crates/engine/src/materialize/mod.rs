@@ -118,7 +118,14 @@ pub fn plan(loader: &Loader, options: &MaterializeOptions) -> Result<Materialize
         return Err(Error::internal("materialize: the loader reads a part, or in another order"));
     }
     let place = Place::open(&options.out, &options.storage_options)?;
-    let there = place.card()?;
+    let there = match place.card()? {
+        // Another writer may have begun in between, and the card is the first that it writes.
+        None if !place.is_empty()? => Some(place.card()?.ok_or_else(|| {
+            Error::invalid_config(format!("materialize to `{}`: it holds other files", options.out))
+                .with_hint("name a place that is empty or does not exist")
+        })?),
+        there => there,
+    };
     let chunk_samples = match (options.chunk_samples, &there) {
         (Some(given), _) => given,
         (None, Some(card)) => card.chunk_samples,
@@ -134,16 +141,8 @@ pub fn plan(loader: &Loader, options: &MaterializeOptions) -> Result<Materialize
     let members = Members::of(loader.recipe())?;
     let card = card(loader, options.epoch, chunk_samples);
     let committed = place.committed()?;
-    match &there {
-        Some(there) => there.check_same(&card, &options.out)?,
-        None if !place.is_empty()? => {
-            return Err(Error::invalid_config(format!(
-                "materialize to `{}`: it holds other files",
-                options.out
-            ))
-            .with_hint("name a place that is empty or does not exist"));
-        }
-        None => {}
+    if let Some(there) = &there {
+        there.check_same(&card, &options.out)?;
     }
     let chunks = card.chunks()?;
     let committed = committed.into_iter().filter(|chunk| *chunk < chunks.count()).collect();
