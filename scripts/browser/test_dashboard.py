@@ -109,6 +109,9 @@ def command(*arguments: str) -> Iterator[dict[str, Any]]:
             child.wait(timeout=20)
         except subprocess.TimeoutExpired:
             child.kill()
+            child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
 
 
 @pytest.fixture(scope="module")
