@@ -12,11 +12,17 @@ use scylla::statement::prepared::PreparedStatement;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::time::timeout;
 
 pub use super::settings::LabelType;
 
 /// Rows between two reports of a scan.
 const REPORTED: u64 = 1000;
+
+/// How often a part of a table is asked for, and how long one page of it is waited for before the last time.
+const PART_TRIES: usize = 4;
+const PAGE_WAIT: Duration = Duration::from_secs(10);
 
 /// What the tables tell of a row without its payload. Columns that are not there, and cells that are empty, are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,7 +239,9 @@ async fn scan_labels(
     Ok(try_join_all(parts).await?.into_iter().flatten().collect())
 }
 
-/// The rows of one part of the ring, page after page; those for which `take` has nothing are left out.
+/// The rows of one part of the ring; those for which `take` has nothing are left out. A server goes on asking a node that was
+/// lost a moment ago until it knows better, so a part that is late is asked for again; the last time it may take as long as
+/// a request may.
 async fn scan_part<T>(
     tables: &Tables,
     statement: &PreparedStatement,
@@ -241,18 +249,41 @@ async fn scan_part<T>(
     doing: &str,
     take: &(impl Fn(&Cells) -> Result<Option<T>> + Sync),
 ) -> Result<Vec<T>> {
-    let pager = match part {
-        Some(part) => tables.session.execute_iter(statement.clone(), part).await,
-        None => tables.session.execute_iter(statement.clone(), ()).await,
+    for _ in 1..PART_TRIES {
+        match scan_once(tables, statement, part, doing, take, PAGE_WAIT).await {
+            Err(error) if error.kind().is_transient() => {}
+            ended => return ended,
+        }
+    }
+    scan_once(tables, statement, part, doing, take, Duration::MAX).await
+}
+
+/// The same once, page after page, each of which is waited for so long.
+async fn scan_once<T>(
+    tables: &Tables,
+    statement: &PreparedStatement,
+    part: Option<(i64, i64)>,
+    doing: &str,
+    take: &(impl Fn(&Cells) -> Result<Option<T>> + Sync),
+    wait: Duration,
+) -> Result<Vec<T>> {
+    let late = || Error::unavailable(format!("{doing}: no answer in {} s", wait.as_secs()));
+    let begin = async {
+        match part {
+            Some(part) => tables.session.execute_iter(statement.clone(), part).await,
+            None => tables.session.execute_iter(statement.clone(), ()).await,
+        }
     };
+    let pager = timeout(wait, begin).await.map_err(|_| late())?;
     let pager = pager.map_err(|error| fault::pager(doing, error))?;
     let stream = pager.rows_stream::<Cells>();
     let mut stream = stream.map_err(|error| Error::internal(doing).with_source(error))?;
     let mut rows = Vec::new();
-    while let Some(cells) = stream.try_next().await.map_err(|error| fault::row(doing, error))? {
+    loop {
+        let next = timeout(wait, stream.try_next()).await.map_err(|_| late())?;
+        let Some(cells) = next.map_err(|error| fault::row(doing, error))? else { return Ok(rows) };
         rows.extend(take(&cells)?);
     }
-    Ok(rows)
 }
 
 /// The ring of tokens in equal parts, each behind one token up to another. No row has the least token of all.
