@@ -12,6 +12,8 @@ export LOCKED ?= $(if $(CI),--locked)
 # Drawn tests draw the same in CI, so that a red run is about the change it is on. `make slow` draws anew.
 ifdef CI
 export PROPTEST_RNG_SEED ?= 1
+# Built from what the Rust tests were built from: a release would compile every crate again and changes nothing that a test looks at.
+export WHEEL_PROFILE ?= dev
 endif
 export CARGO_TERM_COLOR ?= $(if $(CI),never,auto)
 LOGS := target/test-logs
@@ -77,7 +79,8 @@ lint-python:
 
 test-rust: ## Rust unit, integration and doc tests
 	@mkdir -p $(LOGS)
-	cargo test $(LOCKED) --no-fail-fast 2>&1 | tee $(LOGS)/rust.log
+	cargo test $(LOCKED) --no-fail-fast --lib --bins --tests 2>&1 | tee $(LOGS)/rust.log
+	cargo test $(LOCKED) --no-fail-fast --doc 2>&1 | tee -a $(LOGS)/rust.log
 
 interleavings: ## the data path under thousands of drawn interleavings of its threads and tasks
 	@mkdir -p $(LOGS)
@@ -97,13 +100,13 @@ test-servers: ## Rust tests against real MinIO, AIStore, Cassandra and HDFS, whi
 test-cluster: ## the service on real clusters, such as Ray of several nodes; says what it skipped (`make wheel` first)
 	@scripts/cluster/test.sh
 
-test-browser: ## the dashboard in a real Chromium, which it installs; says what it skipped; screenshots in target/dashboard
+test-browser: ## the dashboard and reports in a real Chromium, which it installs; says what it skipped; screenshots in target
 	@scripts/browser/test.sh
 
 stubs:
 	$(PY) -m mypy.stubtest forebay._native --mypy-config-file pyproject.toml
 
-wheel: ## build the release wheel and install it into .venv
+wheel: ## build the wheel and install it into .venv: a release, or what WHEEL_PROFILE says
 	@scripts/wheel.sh
 
 docs: docs-check ## check the written docs and build the Rust reference into target/doc

@@ -1,8 +1,9 @@
-"""Makes the binary seeds: small JPEGs, EXIF blocks, arrays, tars and messages. Needs numpy and Pillow."""
+"""Makes the binary seeds: small JPEGs, EXIF blocks, arrays, tars, records and messages. Needs numpy and Pillow."""
 
 import io
 import struct
 import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -53,8 +54,40 @@ def messages():
     message("slab_list", 16, struct.pack("<QII", 3, 1, 0))
 
 
+def records():
+    """One record of each format behind the byte that names it; an example alone is framed by the target."""
+    field = lambda number, data: bytes([number << 3 | 2, len(data)]) + data
+    feature = lambda name, kind, values: field(1, field(1, name) + field(2, field(kind, field(1, values))))
+    example = field(
+        1, feature(b"a", 1, b"bytes") + feature(b"b", 3, b"\1\2") + feature(b"label", 2, struct.pack("<f", 2))
+    )
+    (ROOT / "records/example").write_bytes(bytes([0]) + example)
+    (ROOT / "records/json_line").write_bytes(bytes([1]) + b'{"a": "text", "b": [1, 2.5], "label": 3}')
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        member = zipfile.ZipInfo("a.txt", (2020, 1, 1, 0, 0, 0))
+        member.compress_type = zipfile.ZIP_DEFLATED
+        archive.writestr(member, b"text " * 9)
+    (ROOT / "records/zip_member").write_bytes(
+        bytes([2]) + packed.getvalue()[: packed.getvalue().index(b"PK\1\2")]
+    )
+    body = struct.pack("<IfQQ", 0, 3, 9, 0) + b"image"
+    frame = struct.pack("<II", 0xCED7230A, len(body)) + body + b"\0\0\0"
+    (ROOT / "records/recordio").write_bytes(bytes([3]) + frame)
+    pixels = struct.pack("<III", 1, 2, 1) + b"L" + b"\1\2"
+    array = bytes([16, 1 << 2, 2]) + b"\1\0\2\0"
+    values = [array, array[1:], bytes(12), pixels, b'{"a": [1]}', bytes(8), b"-7", b"2.5"]
+    sizes = struct.pack("<8I", *map(len, values))
+    (ROOT / "records/mds").write_bytes(bytes([4]) + sizes + b"".join(values))
+    matrix = lambda order, dtype, data: struct.pack(f"{order}IIII", dtype, 2, 1, 2) + data
+    values = [matrix("<", 4, b"\1\2"), matrix(">", 11, b"\1\2"), bytes(8), bytes(4), pixels, b"\1", b"[1]", bytes(8)]
+    sizes = struct.pack("<8I", *map(len, values))
+    (ROOT / "records/litdata").write_bytes(bytes([5]) + sizes + b"".join(values))
+
+
 def main():
     disk_cache()
+    records()
     messages()
     color, exif = Image.fromarray(rgb), Image.Exif()
     exif[0x112] = 6
@@ -76,7 +109,9 @@ def main():
     for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         path = ROOT / "tar_index" / f"{form}.tar"
         with tarfile.open(path, "w", format=form) as tar:
-            for name in ("a/0001.jpg", "a/0001.cls", "a/0002.seg.png") + (("x" * 120 + ".txt",) if form else ()):
+            for name in ("a/0001.jpg", "a/0001.cls", "a/0002.seg.png") + (
+                ("x" * 120 + ".txt",) if form else ()
+            ):
                 info = tarfile.TarInfo(name)
                 info.size = 3
                 tar.addfile(info, io.BytesIO(b"abc"))

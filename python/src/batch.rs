@@ -8,15 +8,22 @@ use forebay_ops::{Buffer, Column};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-/// `(epoch, step, rows, ids, padding, columns)`. A column is `(name, kind, value)`, where a tensor's value is
+/// `(epoch, step, rows, ids, padding, columns, object)`. The object is what a collating function made of the batch. A column is `(name, kind, value)`, where a tensor's value is
 /// `(memory, dtype, shape)`, batch axis included.
 pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyTuple>> {
     let rows = batch.len();
     let ids = batch.ids.iter().flat_map(|id| id.0.to_ne_bytes()).collect::<Vec<u8>>();
     let ids = Memory::copy_of(ids.into_iter());
     let padding = Memory::copy_of(batch.padding.iter().map(|padding| u8::from(*padding)));
+    let columns = columns_to_python(py, batch.columns)?;
+    let object = batch.object.and_then(|object| object.downcast::<Py<PyAny>>().ok());
+    (batch.epoch, batch.step, rows, ids, padding, columns, object.map(|object| *object)).into_pyobject(py)
+}
+
+/// `(name, kind, value)` each.
+pub(crate) fn columns_to_python(py: Python<'_>, given: Vec<(String, Column)>) -> PyResult<Bound<'_, PyList>> {
     let columns = PyList::empty(py);
-    for (name, column) in batch.columns {
+    for (name, column) in given {
         let (kind, value) = match column {
             Column::Tensor { spec, rows, data } => {
                 ("tensor", tensor(py, &spec, Some(rows), data)?.into_any())
@@ -34,7 +41,7 @@ pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyTu
         };
         columns.append((name, kind, value))?;
     }
-    (batch.epoch, batch.step, rows, ids, padding, columns).into_pyobject(py)
+    Ok(columns)
 }
 
 fn tensor<'py>(

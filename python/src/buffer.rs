@@ -7,11 +7,13 @@
 use crate::runtime::Owned;
 use bytes::Bytes;
 use forebay_ops::Buffer;
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 /// One block of memory: of a batch, writable and aligned to 4096 bytes, or a payload, which others may be reading too.
 #[pyclass(frozen, module = "forebay._native")]
@@ -25,6 +27,7 @@ pub(crate) struct Memory {
 /// Who owns the memory.
 enum Held {
     Buffer(#[expect(dead_code, reason = "held until it is dropped")] Buffer),
+    Shared(#[expect(dead_code, reason = "held until it is dropped")] Arc<Buffer>),
     Payload(#[expect(dead_code, reason = "held until it is dropped")] Bytes),
 }
 
@@ -32,6 +35,12 @@ impl Memory {
     pub(crate) fn new(buffer: Buffer) -> Self {
         let (start, bytes) = (buffer.as_ptr() as usize, buffer.len());
         Self { _held: Owned::new(Held::Buffer(buffer)), start, bytes, writable: true }
+    }
+
+    /// Memory that somebody else looks at too: offered read-only.
+    pub(crate) fn shared(buffer: Arc<Buffer>) -> Self {
+        let (start, bytes) = (buffer.as_ptr() as usize, buffer.len());
+        Self { _held: Owned::new(Held::Shared(buffer)), start, bytes, writable: false }
     }
 
     /// A payload where it lies.
@@ -90,6 +99,15 @@ impl Memory {
         };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
+}
+
+/// Copies a buffer of Python's without holding up the interpreter. Both must be equally long.
+pub(crate) fn copy_unlocked(py: Python<'_>, from: &PyBuffer<u8>, to: &mut [u8]) {
+    assert!(from.len_bytes() == to.len() && from.is_c_contiguous(), "a flat buffer of this length");
+    let start = from.buf_ptr() as usize;
+    // SAFETY: the buffer is exported until `from` is dropped, so its memory stays and is as long as was checked, and
+    // `to` is ours alone. Whoever writes there meanwhile spoils the bytes of his own result.
+    py.detach(|| unsafe { std::ptr::copy_nonoverlapping(start as *const u8, to.as_mut_ptr(), to.len()) });
 }
 
 /// Drops a value of [`Owned`], which never touches it again.

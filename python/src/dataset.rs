@@ -3,10 +3,11 @@
 use crate::error::raise;
 use crate::runtime::{Owned, block_on};
 use bytes::Bytes;
-use forebay_core::manifest::FieldKind;
 use forebay_core::plan::mix::MixPart;
 use forebay_core::{Error, SampleId};
-use forebay_engine::source::{self, FieldValue, OpenOptions, Progress, SourceKind};
+use forebay_engine::source::{
+    self, FieldValue, JoinOptions, MissingPartner, OpenOptions, Progress, SourceKind,
+};
 use forebay_engine::source::{SyntheticPayload, SyntheticSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -39,7 +40,7 @@ pub(crate) fn open(
     let kind = kind.map(|name| {
         SourceKind::from_name(name).ok_or_else(|| {
             let error = Error::invalid_config(format!("open dataset: kind is `{name}`"));
-            raise(py, &error.with_hint("known are `tar`, `tree`, `table` and `synthetic`"))
+            raise(py, &error.with_hint(format!("known are {}", SourceKind::stored_names())))
         })
     });
     let raised: Arc<Mutex<Option<PyErr>>> = Arc::default();
@@ -107,6 +108,30 @@ pub(crate) fn mix(py: Python<'_>, parts: Vec<(PyRef<'_, Dataset>, f64)>) -> PyRe
     Ok(Dataset(Owned::new(mixed)))
 }
 
+/// One dataset whose samples have the fields of all parts, found by their keys.
+#[pyfunction]
+#[pyo3(signature = (parts, *, missing = "refuse", any_order = false))]
+pub(crate) fn join(
+    py: Python<'_>,
+    parts: Vec<PyRef<'_, Dataset>>,
+    missing: &str,
+    any_order: bool,
+) -> PyResult<Dataset> {
+    let missing = match missing {
+        "refuse" => MissingPartner::Refuse,
+        "skip" => MissingPartner::Skip,
+        "keep" => MissingPartner::Keep,
+        other => {
+            let error = Error::invalid_config(format!("join datasets: missing is `{other}`"));
+            return Err(raise(py, &error.with_hint("known are `refuse`, `skip` and `keep`")));
+        }
+    };
+    let parts = parts.iter().map(|part| Ok(part.get(py)?.clone())).collect::<PyResult<Vec<_>>>()?;
+    let options = JoinOptions { missing, any_order };
+    let joined = py.detach(|| source::join(&parts, options)).map_err(|error| raise(py, &error))?;
+    Ok(Dataset(Owned::new(joined)))
+}
+
 impl Dataset {
     /// The dataset, unless this process was forked from the one that opened it.
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&source::Dataset> {
@@ -125,8 +150,7 @@ impl Dataset {
 
     /// Names of the fields and whether each is an integer kept in the manifest.
     fn fields(&self, py: Python<'_>) -> PyResult<Vec<(String, bool)>> {
-        let fields = self.get(py)?.manifest().fields();
-        Ok(fields.iter().map(|field| (field.name.clone(), field.kind == FieldKind::Int)).collect())
+        self.get(py)?.fields().map_err(|error| raise(py, &error))
     }
 
     /// Names of the classes, when the source has names.

@@ -1,5 +1,6 @@
 //! Errors of the engine as Python exceptions: the classes of `forebay.errors`, looked up once.
 
+use crate::function::Raised;
 use forebay_core::{Error, ErrorKind};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -33,7 +34,11 @@ pub(crate) fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'
     fields.set_item("op", facts.op.as_deref())?;
     fields.set_item("field", facts.field.as_deref())?;
     fields.set_item("epoch", facts.epoch)?;
-    classes[error.kind().python_class()].bind(py).call((message(error),), Some(&fields))
+    let made = classes[error.kind().python_class()].bind(py).call((message(error),), Some(&fields))?;
+    if let Some(raised) = raised_in(error) {
+        made.setattr("__cause__", &raised.exception)?;
+    }
+    Ok(made)
 }
 
 /// The message and its causes on one line; the hint is a field.
@@ -46,6 +51,18 @@ fn message(error: &Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+/// What a function of the user's raised, somewhere below the error.
+fn raised_in(error: &Error) -> Option<&Raised> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        if let Some(raised) = inner.downcast_ref::<Raised>() {
+            return Some(raised);
+        }
+        cause = inner.source();
+    }
+    None
 }
 
 fn look_up(py: Python<'_>) -> PyResult<Classes> {

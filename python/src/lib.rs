@@ -3,7 +3,7 @@
 //! A binding here converts, lets go of the interpreter, calls the engine, converts back. Decisions live in the
 //! crates below; words, defaults and checks of arguments live in the Python package above. One file per thing exposed:
 //! [`dataset`], [`loader`] with its [`settings`], [`analyze`], [`materialize`], [`recipe`], [`buffer`] (memory that arrays look
-//! at), [`payloads`], [`service`], [`error`]; [`runtime`] is the only place that waits.
+//! at), [`payloads`], [`function`] (a recipe's own), [`service`], [`error`]; [`runtime`] is the only place that waits.
 #![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
 mod analyze;
@@ -12,9 +12,11 @@ mod buffer;
 mod cli;
 mod dataset;
 mod error;
+mod function;
 mod loader;
 mod materialize;
 mod payloads;
+mod ranks;
 mod recipe;
 mod runtime;
 mod service;
@@ -37,7 +39,7 @@ mod _native {
     #[pymodule_export]
     use crate::cli::run_cli;
     #[pymodule_export]
-    use crate::dataset::{Dataset, mix, open, synthetic};
+    use crate::dataset::{Dataset, join, mix, open, synthetic};
     #[pymodule_export]
     use crate::loader::{Loader, available_threads, merge_cursors, parse_bytes, start_of};
     #[pymodule_export]
@@ -53,6 +55,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        forebay_ops::function::lend(Box::new(crate::function::Imports));
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))
     }

@@ -15,7 +15,7 @@ use forebay_core::portion::Portion;
 use forebay_core::{Error, Result};
 use forebay_engine::cache::CacheConfig;
 use forebay_engine::{self as engine, DeliveryOrder, Next};
-use forebay_net::{MetricsOptions, MetricsServer};
+use forebay_net::{FigureOptions, ShownFigures};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +34,8 @@ struct Guarded {
     /// `None` when it is dropped.
     engine: Arc<Mutex<Option<engine::Loader>>>,
     waiting: Arc<AtomicUsize>,
-    metrics: Option<MetricsOptions>,
-    shown: Mutex<Option<MetricsServer>>,
+    metrics: Option<FigureOptions>,
+    shown: Mutex<Option<ShownFigures>>,
 }
 
 /// Threads that this process may run at once.
@@ -236,7 +236,7 @@ impl Loader {
     /// Where figures are shown, while they are.
     fn metrics_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let shown = self.inner(py)?.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(shown.as_ref().map(|server| server.address().to_string()))
+        Ok(shown.as_ref().and_then(ShownFigures::address).map(|address| address.to_string()))
     }
 
     /// Stops all threads and gives memory back. The cursor stays.
@@ -312,7 +312,7 @@ impl Guarded {
             out.finish()
         };
         let show: forebay_net::Show = Arc::new(show);
-        *shown = Some(MetricsServer::start(options, show)?);
+        *shown = Some(ShownFigures::start(options, &show)?);
         Ok(())
     }
 
@@ -335,19 +335,23 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        let engine = self.lock().take();
-        let shown = self.shown.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Closing waits for threads, and a thread may be waiting for the interpreter, which whoever drops us has.
-        let mut engine = Some((shown, engine));
-        if Python::try_attach(|py| py.detach(|| drop(engine.take()))).is_none() {
+        let mut shown = self.shown.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // Figures first: those that are pushed are told once more, while there is somebody to ask.
+        let mut end = || {
+            drop(shown.take());
+            let engine = self.lock().take();
             drop(engine);
+        };
+        // Closing waits for threads, and a thread may be waiting for the interpreter, which whoever drops us has.
+        if Python::try_attach(|py| py.detach(&mut end)).is_none() {
+            end();
         }
     }
 }
 
 /// All that the loader's rank reads of an epoch from `cursor` on.
 fn rank_portion(loader: &engine::Loader, cursor: &Cursor) -> Result<Portion> {
-    Portion::new(loader.epoch_samples(), loader.config().consumer, cursor)
+    loader.rank_portion(cursor)
 }
 
 fn to_json(cursor: &Cursor) -> Result<String> {

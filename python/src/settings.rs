@@ -3,18 +3,28 @@
 //! Words and numbers become the engine's types here; defaults that depend on nothing are the Python package's, and what
 //! a value must be is the engine's to check.
 
+use crate::batch;
+use crate::function::{PythonFunction, raised as raised_error};
+use crate::ranks::RanksStore;
+use forebay_core::plan::batching::{Batching, Bucket, Oversize};
 use forebay_core::plan::parts::Sharding;
 use forebay_core::plan::rounds::{ClassBounds, SizeClasses};
 use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch, Turn};
+use forebay_core::quarantine::Quarantine;
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
 use forebay_engine::cache::{CacheAt, CacheConfig};
 use forebay_engine::feed::FeedSpec;
+use forebay_engine::quarantine;
 use forebay_engine::source::Dataset;
-use forebay_engine::{DeliveryOrder, Loader, LoaderConfig, MaxErrors, OnError, ThreadInit};
+use forebay_engine::{
+    Batch, DeliveryOrder, FinishBatch, Loader, LoaderConfig, MaxErrors, OnError, RankChannel, RanksFolder,
+    ThreadInit,
+};
 use forebay_net::service::{Own, ViaConfig, supplier};
-use forebay_net::{MetricsOptions, Surroundings, cache_settings};
+use forebay_net::{FigureOptions, Surroundings, cache_settings};
+use forebay_ops::Functions;
 use forebay_store::RetryOptions;
 use pyo3::prelude::*;
 use std::ffi::OsString;
@@ -43,6 +53,10 @@ pub(crate) struct Settings {
     parts: Option<u32>,
     size_classes: Option<Bounds>,
     size_field: Option<String>,
+    bucket: Option<Lengths>,
+    batch_bytes: Option<u64>,
+    oversize: Option<String>,
+    length_field: Option<String>,
     seed: u64,
     threads: Option<usize>,
     prefetch_batches: Option<usize>,
@@ -51,10 +65,14 @@ pub(crate) struct Settings {
     via: Option<String>,
     metrics: Option<String>,
     ranks_folder: Option<PathBuf>,
+    /// A store of torch, when ranks tell each other there how they go.
+    ranks_store: Option<Py<PyAny>>,
     command: Vec<String>,
     window: Option<u64>,
     on_error: String,
     max_errors: Option<Limit>,
+    quarantine: Option<PathBuf>,
+    ledger: Option<PathBuf>,
     timeout: Option<f64>,
     inflight: Option<usize>,
     request_bytes: Option<u64>,
@@ -64,16 +82,22 @@ pub(crate) struct Settings {
     request_timeout: Option<f64>,
     request_deadline: Option<f64>,
     local_ranks: usize,
+    /// Whether time is kept; false only to measure what that costs.
+    metering: bool,
     epochs: Option<u64>,
     thread_init: Option<Py<PyAny>>,
+    /// What calls the recipe's functions, in the order in which it names them.
+    functions: Vec<Py<PyAny>>,
+    /// Makes an object of every batch.
+    collate: Option<Py<PyAny>>,
 }
 
 impl Settings {
     /// Where figures are to be shown.
-    pub(crate) fn metrics(&self) -> Result<Option<MetricsOptions>> {
+    pub(crate) fn metrics(&self) -> Result<Option<FigureOptions>> {
         let Some(text) = &self.metrics else { return Ok(None) };
         let offset = self.rank % self.local_ranks.max(1) as u64;
-        MetricsOptions::from_json(&read_json("metrics", text)?, offset).map(Some)
+        FigureOptions::from_json(&read_json("metrics", text)?, offset).map(Some)
     }
 
     /// Bytes that the cache may keep.
@@ -94,8 +118,15 @@ impl Settings {
         }
         let via = self.via.as_deref().map(|text| read_json("via", text)).transpose()?;
         let command: Vec<OsString> = self.command.iter().map(Into::into).collect();
-        let own = Own { command: command.clone(), threads: self.threads, memory_bytes: self.memory_bytes };
+        let (threads, memory_bytes) = (self.threads, self.memory_bytes);
         let config = self.config(dataset, raised)?;
+        let own = Own {
+            command: command.clone(),
+            threads,
+            memory_bytes,
+            functions: config.functions.clone(),
+            function_names: recipe.functions().map(|function| function.name.clone()).collect(),
+        };
         let local_ranks = config.local_ranks;
         let elsewhere = match via {
             Some(via) => {
@@ -153,13 +184,26 @@ impl Settings {
                 self.size_classes.map(Bounds::into_core),
                 self.size_field,
             )?,
+            batching: Batching::from_settings(
+                self.bucket.map(Lengths::into_core),
+                self.batch_bytes,
+                self.oversize.as_deref().map(oversize_named).transpose()?,
+                self.length_field,
+            )?,
             seed: self.seed,
             threads: self.threads.unwrap_or(defaults.threads),
+            more_threads: self.threads.is_none(),
             prefetch_batches: self.prefetch_batches,
             memory_bytes: self.memory_bytes,
             order: self.window.map_or(DeliveryOrder::Plan, |window| DeliveryOrder::Arrival { window }),
             on_error: on_error_named(&self.on_error)?,
             max_errors: self.max_errors.map_or(MaxErrors::Unlimited, Limit::into_engine),
+            quarantine: Arc::new(match &self.quarantine {
+                Some(path) => quarantine::read(path, dataset.manifest().version(), dataset.manifest().len())?,
+                None => Quarantine::default(),
+            }),
+            quarantine_file: self.quarantine,
+            ledger: self.ledger,
             timeout: seconds("timeout", self.timeout)?,
             requests_in_flight: self.inflight,
             request_bytes: self.request_bytes,
@@ -167,8 +211,11 @@ impl Settings {
             hedge: self.hedge,
             retry,
             local_ranks: self.local_ranks,
+            metering: self.metering,
             epochs: self.epochs,
-            ranks_folder: self.ranks_folder,
+            functions: Functions::Given(self.functions.into_iter().map(PythonFunction::shared).collect()),
+            finish_batch: self.collate.map(collate_calling),
+            rank_channel: rank_channel(self.ranks_folder, self.ranks_store)?,
             thread_init: self.thread_init.map(|function| thread_init_calling(function, raised)),
             ..defaults
         })
@@ -207,6 +254,22 @@ impl Bounds {
     }
 }
 
+/// Buckets, as Python gives them.
+#[derive(FromPyObject)]
+enum Lengths {
+    Ratio(f64),
+    Bounds(Vec<u64>),
+}
+
+impl Lengths {
+    fn into_core(self) -> Bucket {
+        match self {
+            Self::Ratio(ratio) => Bucket::Ratio(ratio),
+            Self::Bounds(bounds) => Bucket::Bounds(bounds),
+        }
+    }
+}
+
 /// Runs a Python function in a preparing thread; what it raises is kept for the caller of `next`.
 fn thread_init_calling(function: Py<PyAny>, raised: &Raised) -> ThreadInit {
     let raised = Arc::clone(raised);
@@ -218,6 +281,39 @@ fn thread_init_calling(function: Py<PyAny>, raised: &Raised) -> ThreadInit {
         raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
         Err(Error::invalid_config(format!("run worker_init_fn in thread {thread}: {text}")))
     })
+}
+
+/// Where ranks tell each other how they go.
+fn rank_channel(folder: Option<PathBuf>, store: Option<Py<PyAny>>) -> Result<Option<Arc<dyn RankChannel>>> {
+    match (folder, store) {
+        (Some(_), Some(_)) => {
+            Err(Error::invalid_config("ranks_folder and ranks_store are set: give one of them"))
+        }
+        (Some(folder), None) => Ok(Some(Arc::new(RanksFolder::new(folder)))),
+        (None, store) => Ok(store.map(|store| Arc::new(RanksStore(store)) as Arc<dyn RankChannel>)),
+    }
+}
+
+/// Makes an object of a batch; its columns go into it.
+fn collate_calling(function: Py<PyAny>) -> FinishBatch {
+    Arc::new(move |mut batch: Batch| {
+        let call = |py: Python<'_>| {
+            let taken = Batch { columns: std::mem::take(&mut batch.columns), ..empty(&batch) };
+            let made = batch::to_python(py, taken).and_then(|taken| function.call1(py, (taken,)));
+            made.map_err(|problem| raised_error(py, problem).while_doing("call `collate`"))
+        };
+        let called = Python::try_attach(call);
+        let made = called.unwrap_or_else(|| Err(Error::cancelled("call `collate`: Python is ending")))?;
+        batch.object = Some(Box::new(made));
+        Ok(batch)
+    })
+}
+
+/// A batch of the same place and rows without anything in it.
+fn empty(batch: &Batch) -> Batch {
+    let Batch { epoch, step, ids, padding, .. } = batch;
+    let (ids, padding) = (ids.clone(), padding.clone());
+    Batch { epoch: *epoch, step: *step, ids, padding, columns: Vec::new(), faults: Vec::new(), object: None }
 }
 
 /// A setting that Python hands over as JSON.
@@ -254,6 +350,14 @@ fn last_batch_named(name: &str) -> Result<LastBatch> {
         "pad" => Ok(LastBatch::Pad),
         "wrap" => Ok(LastBatch::Wrap),
         _ => Err(unknown("last_batch", name, "`drop`, `partial`, `pad` and `wrap`")),
+    }
+}
+
+fn oversize_named(name: &str) -> Result<Oversize> {
+    match name {
+        "alone" => Ok(Oversize::Alone),
+        "drop" => Ok(Oversize::Drop),
+        _ => Err(unknown("oversize", name, "`alone` and `drop`")),
     }
 }
 

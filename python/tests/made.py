@@ -83,6 +83,11 @@ def run_python(code: str, *, timeout: float = 100, **environment: str) -> subpro
     )
 
 
+def path_with(folder: Path) -> str:
+    """`PYTHONPATH` with one more folder."""
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def ids(loader: Any) -> list[int]:
     """Sample ids of one iteration, padding left out."""
     return [int(i) for batch in loader for i in batch.ids[~batch.padding]]

@@ -88,13 +88,16 @@ def worker(url: str, **options: str) -> Process:
 
 
 @contextmanager
-def service(folder: Path, workers: int = 2, **options: str) -> Iterator[tuple[str, Process, list[Process]]]:
-    """A dispatcher and workers: the URL, the dispatcher and the workers."""
+def service(
+    folder: Path, workers: int = 2, functions: str | None = None, **options: str
+) -> Iterator[tuple[str, Process, list[Process]]]:
+    """A dispatcher and workers, which may call these functions: the URL, the dispatcher and the workers."""
+    allowed = {} if functions is None else {"functions": functions}
     head = dispatcher(folder / "state", **options)
     url = str(head.said["url"])
     hands: list[Process] = []
     try:
-        hands.extend(worker(url) for _ in range(workers))
+        hands.extend(worker(url, **allowed) for _ in range(workers))
         yield url, head, hands
     finally:
         for process in [*hands, head]:

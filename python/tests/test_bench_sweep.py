@@ -108,6 +108,38 @@ def test_every_effect_is_drawn_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert page.count("http") == page.count("http://www.w3.org/2000/svg") == 4
 
 
+def test_a_report_is_made_of_kept_figures_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_report(made(failed="dataloader/encoded/batch2/threads1/step0"), tmp_path / "first")
+    file = tmp_path / "first" / "sweep.json"
+    assert bench.main(["sweep", "--read", str(file), "--report", str(tmp_path / "again")]) == 0
+    assert "forebay, preprocessed, step of 0.5 s" in capsys.readouterr().out
+    written = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert len(written) == 7, "figures, page, HTML and four drawings"
+    for name in written:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    text = (tmp_path / "again" / "sweep.md").read_text()
+    assert "forebay waits less in 0 of 15 cells; dataloader takes 1.0 times as long" in text
+    assert "32 measurements, 1 failed" in text
+    assert "| first batch, by batch size, s | 2 | 8 |" in text
+    file.write_text('{"bench": "raw"}')
+    assert bench.main(["sweep", "--read", str(file), "--json"]) == 4
+    assert "they are not of a sweep" in capsys.readouterr().err
+
+
+def test_a_page_in_the_docs_is_what_its_figures_say(tmp_path: Path) -> None:
+    for kept in (Path(__file__).parents[2] / "docs/reports").glob("*/sweep.json"):
+        write_report(json.loads(kept.read_text()), tmp_path / kept.parent.name)
+        for file in (tmp_path / kept.parent.name).iterdir():
+            there = kept.with_name(file.name)
+            assert file.read_text() == there.read_text(), f"{there} was edited: write it again with `--read`"
+
+
+def test_the_command_that_takes_the_figures_again_is_named() -> None:
+    asked = sweep.SweepBench(scale=0.25, threads=[1, 2], steps=[0.0], rounds=3).settings(Path("x"))["asked"]
+    assert asked == {"threads": "1,2", "steps": "0", "scale": "0.25", "repeats": "3"}
+    assert sweep.SweepBench().settings(Path("x"))["asked"] == {}
+
+
 def test_an_effect_varies_one_thing_and_holds_the_rest() -> None:
     grid = Grid(made())
     assert (grid.base_batch, grid.base_threads) == (8, 4), "the middle batch, threads nearest to the cores"

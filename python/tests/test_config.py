@@ -65,7 +65,7 @@ def test_faults_of_arguments_are_reported_at_once_with_their_source(monkeypatch:
     [
         ({"sampler": []}, fb.UnsupportedError, "`sampler`"),
         ({"batch_sampler": []}, fb.UnsupportedError, "`batch_sampler`"),
-        ({"collate_fn": list}, fb.UnsupportedError, "`collate_fn`"),
+        ({"collate": 3}, fb.InvalidConfigError, "collate is 3"),
         ({"batchsize": 3}, fb.InvalidConfigError, "`batchsize`"),
         ({"window": 5}, fb.InvalidConfigError, "order is by plan"),
         ({"window": 9000, "in_order": False}, fb.InvalidConfigError, "at most 8192"),
@@ -110,7 +110,7 @@ def test_p039_the_arguments_of_a_torch_loader_are_taken() -> None:
     with fb.Loader(SMALL, RAW, batch_size=4, shuffle=True, seed=77) as same:
         assert made.ids(same) == order
     known = set(inspect.signature(torch.utils.data.DataLoader).parameters) - {"dataset"}
-    refused = {"sampler", "batch_sampler", "collate_fn"}
+    refused = {"sampler", "batch_sampler"}
     assert known - refused <= set(_config.ARGUMENTS)
 
 

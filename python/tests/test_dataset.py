@@ -127,5 +127,5 @@ def test_a_listing_is_told_and_logged_when_it_lasts(
 def test_options_that_mean_nothing_are_refused(tree: Path) -> None:
     with pytest.raises(fb.UnsupportedError, match="`anon`"):
         fb.open(tree, storage_options={"anon": True})
-    with pytest.raises(fb.InvalidConfigError, match="`zip`"):
-        fb.open(tree, kind="zip")
+    with pytest.raises(fb.InvalidConfigError, match="`cab`"):
+        fb.open(tree, kind="cab")

@@ -44,7 +44,7 @@ def test_each_kind_has_its_class_and_its_builtin() -> None:
         "internal": RuntimeError,
     }
     kinds = {cls.kind: cls for cls in CLASSES}
-    assert len(kinds) == 10
+    assert len(kinds) == 11
     for kind, builtin in builtins.items():
         assert issubclass(kinds[kind], builtin)
 

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +120,16 @@ def started(body: str, delay: float = 0.01) -> subprocess.Popen[str]:
     return process
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 2.0) -> tuple[int, str]:
+def ended(process: subprocess.Popen[str]) -> tuple[float, int, str]:
+    """After how many seconds it ended, with which code, and what it said."""
     since = time.monotonic()
     _, stderr = process.communicate(timeout=60)
-    assert time.monotonic() - since < seconds
-    return process.returncode, stderr
+    return time.monotonic() - since, process.returncode, stderr
+
+
+def ends_within_two_seconds(run: Callable[[], float]) -> bool:
+    """Whether one of three runs does: a machine may hold one up, a loader that waits for its work holds up all."""
+    return any(run() < 2.0 for _ in range(3))
 
 
 @pytest.mark.parametrize(
@@ -135,12 +141,16 @@ def ended(process: subprocess.Popen[str], seconds: float = 2.0) -> tuple[int, st
     ],
 )
 def test_p077_ctrl_c_ends_the_process_at_once(body: str, delay: float) -> None:
-    process = started(body, delay)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    code, stderr = ended(process)
-    assert "KeyboardInterrupt" in stderr
-    assert code in (-signal.SIGINT, 1)
+    def run() -> float:
+        process = started(body, delay)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        seconds, code, stderr = ended(process)
+        assert "KeyboardInterrupt" in stderr
+        assert code in (-signal.SIGINT, 1)
+        return seconds
+
+    assert ends_within_two_seconds(run)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +164,12 @@ def test_p077_ctrl_c_ends_the_process_at_once(body: str, delay: float) -> None:
     ],
 )
 def test_p077_the_interpreter_ends_without_waiting(body: str, code: int) -> None:
-    assert ended(started(body))[0] == code
+    def run() -> float:
+        seconds, ended_with, _ = ended(started(body))
+        assert ended_with == code
+        return seconds
+
+    assert ends_within_two_seconds(run)
 
 
 def test_p077_a_thousand_loaders_leak_nothing() -> None:

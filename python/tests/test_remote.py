@@ -7,13 +7,14 @@ import re
 import tarfile
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import forebay as fb
 import pytest
+from slow_store import Listening
 
 SAMPLES = 60
 
@@ -95,7 +96,7 @@ def server() -> Iterator[str]:
     Objects.objects = {f"o/{sample:04}.bin": payload(sample) for sample in range(SAMPLES)}
     Objects.objects["s/train-0.tar"] = shard()
     Objects.forbidden = set()
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Objects)
+    listening = Listening(("127.0.0.1", 0), Objects)
     thread = threading.Thread(target=listening.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listening.server_port}"

@@ -12,12 +12,13 @@ import tarfile
 import threading
 import zlib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import ClassVar
 
 import forebay as fb
 import pytest
+from slow_store import Listening
 
 SHARDS, EACH = 3, 10
 
@@ -75,7 +76,7 @@ class Objects(BaseHTTPRequestHandler):
 def url() -> Iterator[str]:
     Objects.objects = {f"train-{number}.tar": shard(number) for number in range(SHARDS)}
     Objects.sent = 0
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Objects)
+    listening = Listening(("127.0.0.1", 0), Objects)
     thread = threading.Thread(target=listening.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listening.server_port}/train-{{0..2}}.tar"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the dashboard in a real Chromium: scripts/browser/test.sh
+# Tests the dashboard and written reports in a real Chromium: scripts/browser/test.sh
 #
 # Needs the wheel in .venv (`make setup wheel`). Chromium comes from Debian when this is root; where it cannot be had, says what
 # is skipped and ends well. Playwright goes into .venv; it drives the browser that is there and fetches none.
@@ -12,7 +12,7 @@ if [ ! -x "$chromium" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium </dev/null >>.cache/apt.log 2>&1 || true
 fi
 if [ ! -x "$chromium" ]; then
-    echo "browser: skipped, there is no $chromium: the tests of the dashboard's page"
+    echo "browser: skipped, there is no $chromium: the tests of pages"
     echo "browser: install Debian's chromium, or name one by CHROMIUM"
     exit 0
 fi

@@ -6,8 +6,6 @@ Run by scripts/browser/test.sh. Screenshots are kept in target/dashboard: by day
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,15 +19,11 @@ from typing import Any
 
 import forebay as fb
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from opened import SCREENS, page
+from playwright.sync_api import Browser, Page, expect
 
-SHOTS = Path(__file__).parents[2] / "target" / "dashboard"
+SHOTS = Path(__file__).parents[2] / "target/dashboard"
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>'\"&amp;"
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 
 
 def figures(seconds: float) -> str:
@@ -114,39 +108,6 @@ def command(*arguments: str) -> Iterator[dict[str, Any]]:
             child.stdout.close()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield opened
-        opened.close()
-
-
-@contextmanager
-def page(browser: Browser, url: str, **settings: Any) -> Iterator[Page]:
-    """A page in which nothing may go wrong, and which may ask nobody but its own server."""
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
-    opened = context.new_page()
-    wrong: list[str] = []
-    asked: list[str] = []
-    # A refused token is a failed request to the console; the test that gives a wrong one expects that.
-    opened.on(
-        "console",
-        lambda said: wrong.append(said.text) if said.type == "error" and "401" not in said.text else None,
-    )
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
-    opened.on("request", lambda request: asked.append(request.url))
-    opened.goto(url)
-    yield opened
-    assert wrong == []
-    origin = re.match(r"https?://[^/]+/", url)
-    assert origin is not None
-    assert [one for one in asked if not one.startswith((origin[0], "data:"))] == []
-    context.close()
-
-
 def wait_for_change(opened: Page, selector: str, value: str) -> None:
     """Until `value` (of JavaScript, with `it` as the element) is another than it was."""
     code = f"selector => {{ const it = document.querySelector(selector); return {value}; }}"
@@ -158,18 +119,7 @@ def wait_for_change(opened: Page, selector: str, value: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("light", {"color_scheme": "light"}),
-        ("dark", {"color_scheme": "dark"}),
-        ("phone", {"color_scheme": "light", "viewport": {"width": 390, "height": 844}, "is_mobile": True}),
-        (
-            "phone-dark",
-            {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}, "is_mobile": True},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "settings"), SCREENS)
 def test_the_page_lives_and_calls_out_the_late_rank(
     browser: Browser, name: str, settings: dict[str, Any]
 ) -> None:

@@ -2,7 +2,8 @@
 # NVIDIA AIStore, a proxy and a target, on loopback: scripts/servers/aistore.sh install|start|stop DIR [--run RUN] [--port PORT]
 #
 # Built from its Go module (about 5 minutes of one core, once). The address is the proxy's. Uses PORT, PORT+1, PORT+10,
-# PORT+11, PORT+20 and PORT+21. It needs 13 s to start: the proxy waits for targets to join.
+# PORT+11, PORT+20 and PORT+21. It needs 13 s to start: the proxy waits for targets to join. Its processes are in RUN/proxy.pid
+# and RUN/target.pid; RUN/restart starts those again that were killed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -81,7 +82,7 @@ start_server() {
     [ -x "$dir/aisnode" ] || give_up "start AIStore: it is not installed in $dir"
     [ ${#flags[@]} -eq 0 ] || give_up "$usage"
     need curl "to see when the server is ready"
-    running "$run/proxy.pid" "$run/proxy/" || echo "${port:-$(free_port 1 10 11 20 21)}" >"$run/port"
+    running "$run/proxy.pid" "$run/proxy/" || keep_port 1 10 11 20 21
     base=$(<"$run/port")
     start_node proxy proxy 0 -ntargets=1
     start_node target target 1
@@ -89,6 +90,7 @@ start_server() {
     await 120 "$run/proxy.pid" "$run/proxy/" "$run/proxy.log" \
         curl -sSf -o /dev/null "http://127.0.0.1:$base/v1/health?prr=true"
     running "$run/target.pid" "$run/target/" || give_up "the target ended while it started; its log is $run/target.log"
+    leave_restart
     echo "http://127.0.0.1:$base"
 }
 

@@ -2,7 +2,7 @@
 # Apache Cassandra on loopback: scripts/servers/cassandra.sh install|start|stop DIR [--run RUN] [--port PORT] [--auth] [--tls] [--mutual] [--nodes N]
 #
 # From Maven Central alone (70 MB, a minute). Node I listens on 127.0.0.I, CQL on PORT and between nodes on PORT+1, and its
-# process is in RUN/nodeI/pid. With --auth the user is cassandra, the password too; with --tls clients trust RUN/tls/ca.pem;
+# process is in RUN/nodeI/pid; RUN/restart starts those again that were killed. With --auth the user is cassandra, the password too; with --tls clients trust RUN/tls/ca.pem;
 # with --mutual they also show who they are by RUN/tls/client.pem and client.key. Needs Java 17, which is the newest that
 # Cassandra 5.0 runs on, and Maven. A start takes 7 to 20 s and 1 GB of memory, three nodes 40 s and 0.6 GB each.
 set -euo pipefail
@@ -150,7 +150,7 @@ start_server() {
         "$JAVA_HOME/bin/keytool" -importcert -noprompt -alias authority -file "$run/tls/ca.pem" \
             -keystore "$run/tls/trusted.p12" -storetype PKCS12 -storepass "$store_password" 2>/dev/null
     fi
-    running "$run/node1/pid" "$run/node1/conf/" || echo "${port:-$(free_port 1)}" >"$run/port"
+    running "$run/node1/pid" "$run/node1/conf/" || keep_port 1
     base=$(<"$run/port")
     heap=${FOREBAY_CASSANDRA_HEAP:-$([ "$nodes" = 1 ] && echo 1g || echo 512m)}
     start_node 1 "$nodes"
@@ -161,6 +161,7 @@ start_server() {
     done
     for number in ${waiting[@]+"${waiting[@]}"}; do wait "$number"; done
     [ "$nodes" = 1 ] || await 60 "$run/node1/pid" "$run/node1/conf/cassandra.yaml" "$run/node1/log" joined "$nodes"
+    leave_restart
     for ((number = 1; number <= nodes; number++)); do printf '%s127.0.0.%d:%d' "${comma-}" "$number" "$base" && comma=,; done
     echo
 }

@@ -74,7 +74,7 @@ start_server() {
     done
     case $nodes in [1-9]) ;; *) give_up "start etcd with $nodes members: 1 to 9 are possible" ;; esac
     [ "$scheme" = http ] || certificates "$run/tls"
-    [ -s "$run/port" ] || echo "${port:-$(free_port 1)}" >"$run/port"
+    keep_port 1
     base=$(<"$run/port") cluster='' endpoints=''
     for ((number = 1; number <= nodes; number++)); do
         cluster+="${cluster:+,}node$number=http://127.0.0.$number:$((base + 1))"
@@ -87,10 +87,9 @@ start_server() {
             control_one "$scheme://127.0.0.$number:$base"
     done
     add_users
-    printf '#!/bin/sh\nexec %q start %q --run %q%s\n' "$(cd "$(dirname "$0")" && pwd -P)/${0##*/}" "$dir" "$run" \
-        "${flags[*]+ ${flags[*]}}" >"$run/restart"
+    leave_restart
     printf '#!/bin/sh\nETCDCTL_API=3 exec %q --endpoints %q "$@"\n' "$dir/etcdctl" "$endpoints" >"$run/etcdctl"
-    chmod +x "$run/restart" "$run/etcdctl"
+    chmod +x "$run/etcdctl"
     local bare=${endpoints//https:\/\//}
     echo "etcd://${bare//http:\/\//}"
 }

@@ -108,6 +108,19 @@ end() { # PIDFILE TEXT SECONDS
     rm -f "$1"
 }
 
+# Leaves RUN/restart behind, which says `start` again as it was said: a server that was killed comes back with its port.
+leave_restart() {
+    printf '#!/bin/sh\nexec %q start %q --run %q%s\n' "$(cd "$(dirname "$0")" && pwd -P)/${0##*/}" "$dir" "$run" \
+        "${flags[*]+ ${flags[*]}}" >"$run/restart"
+    chmod +x "$run/restart"
+}
+
+# The port that was asked for, or else that of an earlier start, or a free one of which P+OFFSET... are free too.
+keep_port() { # OFFSET...
+    if [ -n "$port" ]; then echo "$port" >"$run/port"; fi
+    [ -s "$run/port" ] || free_port "$@" >"$run/port"
+}
+
 # A port P of which P and P+OFFSET... are free. Another process may take it before the server does, and then the server
 # ends at its start: whoever wants certainty tries again.
 free_port() { # OFFSET...

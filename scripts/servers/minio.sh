@@ -3,7 +3,8 @@
 #
 # Built from Go modules (about 6 minutes of one core, once). It is a test server: nothing of ours links or ships it.
 # Region us-east-1, path-style addresses, keys in FOREBAY_S3_KEY and FOREBAY_S3_SECRET. There are two buckets:
-# `forebay-test`, and `forebay-public`, which anyone may read. With --tls clients trust RUN/tls/ca.pem.
+# `forebay-test`, and `forebay-public`, which anyone may read. With --tls clients trust RUN/tls/ca.pem. Its process is in
+# RUN/pid; RUN/restart starts it again when it was killed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -28,7 +29,11 @@ publish() {
         "Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::forebay-public"]}]}'
     curl -sSf "${trust[@]}" --aws-sigv4 aws:amz:us-east-1:s3 --user "$key:$secret" -X PUT -d "$policy" \
         -H "x-amz-content-sha256: UNSIGNED-PAYLOAD" "$address/forebay-public?policy=" || return 1
-    curl -sSf "${trust[@]}" -o /dev/null "$address/forebay-public"
+    # A server that is still reading its buckets may forget it again, so one look is not enough.
+    for _ in 1 2 3 4; do
+        curl -sSf "${trust[@]}" -o /dev/null "$address/forebay-public" || return 1
+        sleep 0.4
+    done
 }
 
 start_server() {
@@ -50,7 +55,7 @@ start_server() {
     # To MinIO a directory is a bucket.
     mkdir -p "$run/data/forebay-test" "$run/data/forebay-public" "$certificates_dir"
     if ! running "$run/pid" "$run/data"; then
-        echo "${port:-$(free_port)}" >"$run/port"
+        keep_port
         # Without console and update check nothing listens or calls out but the one port.
         MINIO_ROOT_USER=$key MINIO_ROOT_PASSWORD=$secret \
             MINIO_BROWSER=off MINIO_UPDATE=off MINIO_CALLHOME_ENABLE=off \
@@ -61,6 +66,7 @@ start_server() {
     await 60 "$run/pid" "$run/data" "$run/log" curl -sSf "${trust[@]}" -o /dev/null "$address/minio/health/ready"
     # Said again until it holds: a server that is just up may still be reading its buckets.
     await 60 "$run/pid" "$run/data" "$run/log" publish
+    leave_restart
     echo "$address"
 }
 

@@ -3,7 +3,7 @@
 #
 # Every test program whose name begins with `servers_`, beside all servers that this machine can install. Each test says
 # by itself why it was skipped. The first run builds the servers, which takes minutes; later ones start them in seconds.
-# The test that kills one node of three comes last and alone, so that those nodes take the memory of the servers before.
+# The tests that kill nodes of Cassandra and AIStore come last, so that those nodes take the memory of the servers before.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 logs=target/test-logs
@@ -13,12 +13,13 @@ mkdir -p "$logs"
 cargo test ${LOCKED:-} --no-run --test 'servers_*'
 status=0
 # shellcheck disable=SC2086
-scripts/servers/with minio,minio-tls,aistore,cassandra,cassandra-auth,cassandra-tls,cassandra-mutual -- \
+scripts/servers/with minio,minio-tls,minio-restart,aistore,cassandra,cassandra-auth,cassandra-tls,cassandra-mutual -- \
     cargo test ${LOCKED:-} --no-fail-fast --test 'servers_*' "$@" -- --show-output \
-    --skip p010_a_node_killed 2>&1 | tee "$logs/servers.log" || status=$?
+    --skip p010_a_node_killed --skip cassandra_killed --skip aistore_killed 2>&1 | tee "$logs/servers.log" || status=$?
 # shellcheck disable=SC2086
-scripts/servers/with cassandra-three -- \
-    cargo test ${LOCKED:-} --test servers_three "$@" -- --show-output 2>&1 | tee -a "$logs/servers.log" || status=$?
+scripts/servers/with cassandra-three,cassandra-restart,aistore-restart -- \
+    cargo test ${LOCKED:-} --test servers_three --test servers_restart "$@" -- --show-output \
+    p010_a_node_killed cassandra_killed aistore_killed 2>&1 | tee -a "$logs/servers.log" || status=$?
 # A feature that is off by default, so it is built by itself, with as little as it needs and as fast as it goes.
 hdfs=(cargo test ${LOCKED:-} -p forebay-store --no-default-features --features hdfs --target-dir target/hdfs
     --config 'profile.dev.opt-level=0' --config 'profile.dev.package."*".opt-level=0' --test servers_hdfs)

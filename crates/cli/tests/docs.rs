@@ -19,13 +19,16 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 fn recipes_in_toml_and_json_are_sound_and_the_same() {
     let toml = blocks(RECIPES, "toml");
     let json = blocks(RECIPES, "json");
-    assert_eq!((toml.len(), json.len()), (3, 1));
+    assert_eq!((toml.len(), json.len()), (4, 1));
     let first = Recipe::from_toml(&toml[0]).unwrap();
     assert_eq!(first.fingerprint(), Recipe::from_json(&json[0]).unwrap().fingerprint());
     Recipe::from_toml(&toml[1]).unwrap();
     let ops =
         Recipe::from_toml(&format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{}", toml[2])).unwrap();
     assert_eq!(ops.fields[0].ops.len(), 10);
+    let called =
+        Recipe::from_toml(&format!("[[recipe]]\nfield = 'json'\ndecode = 'json'\n{}", toml[3])).unwrap();
+    assert_eq!(called.functions().count(), 1);
 }
 
 #[test]

@@ -41,6 +41,16 @@ impl Remaining {
         self.len
     }
 
+    /// The first number that is left, or the end.
+    pub(crate) fn first(&self) -> u64 {
+        self.base
+    }
+
+    /// Whether nothing after the first number that is left was taken.
+    pub(crate) fn is_a_run(&self) -> bool {
+        self.taken.is_empty()
+    }
+
     /// Whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
@@ -49,6 +59,11 @@ impl Remaining {
     /// How many are left.
     pub fn count(&self) -> u64 {
         self.len - self.base - self.taken.len() as u64
+    }
+
+    /// Whether a number is left.
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        (self.base..self.len).contains(&number) && self.taken.binary_search(&number).is_err()
     }
 
     /// The `ordinal`-th number that is left.
@@ -167,13 +182,19 @@ impl Cursor {
         let cursor: Self = serde_json::from_str(text).map_err(|cause| {
             Error::invalid_config("read cursor: not a cursor of Forebay").with_source(cause)
         })?;
-        if cursor.version != VERSION {
-            return Err(Error::unsupported(format!(
-                "read cursor: format {} was written by a newer Forebay, this one reads format {VERSION}",
-                cursor.version
-            )));
-        }
+        cursor.check()?;
         Ok(cursor)
+    }
+
+    /// Checks that this version understands it.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.version == VERSION {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "read cursor: format {} was written by a newer Forebay, this one reads format {VERSION}",
+            self.version
+        )))
     }
 
     /// Samples received in the current epoch, over all ranks; exact in plan order, a lower bound by arrival.
@@ -184,6 +205,17 @@ impl Cursor {
     /// Whether the cursor speaks for one rank only, so that another number of ranks needs all of them merged.
     pub fn is_of_one_rank(&self) -> bool {
         self.arrival.as_ref().is_some_and(|arrival| arrival.world_size > 1)
+    }
+
+    /// Whether it has one rank's own progress by arrival.
+    pub fn is_by_arrival(&self) -> bool {
+        self.arrival.is_some()
+    }
+
+    /// Whether ranks that begin at these two could be ranks of one job: the same start, as many steps since.
+    pub(crate) fn is_same_split(&self, other: &Self) -> bool {
+        let start = |cursor: &Self| (cursor.epoch, cursor.base, cursor.arrival.as_ref().map(|own| own.step));
+        start(self) == start(other) && self.taken == other.taken
     }
 
     /// One cursor for the whole job from the cursors of all its ranks, taken at the same step.

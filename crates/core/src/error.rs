@@ -6,12 +6,13 @@
 
 use crate::SampleId;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Result with the crate-wide error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-type Cause = Box<dyn std::error::Error + Send + Sync>;
+type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,11 +37,13 @@ pub enum ErrorKind {
     Unsupported,
     /// Our fault.
     Internal,
+    /// A function that the user gave raised, or gave back what it may not.
+    Function,
 }
 
 impl ErrorKind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [ErrorKind; 10] = [
+    pub const ALL: [ErrorKind; 11] = [
         Self::InvalidConfig,
         Self::NotFound,
         Self::Denied,
@@ -51,6 +54,7 @@ impl ErrorKind {
         Self::Cancelled,
         Self::Unsupported,
         Self::Internal,
+        Self::Function,
     ];
 
     /// The stable name used on the wire, in metrics, in JSON output and in the docs.
@@ -66,6 +70,7 @@ impl ErrorKind {
             Self::Cancelled => "cancelled",
             Self::Unsupported => "unsupported",
             Self::Internal => "internal",
+            Self::Function => "function",
         }
     }
 
@@ -87,6 +92,7 @@ impl ErrorKind {
             Self::Cancelled => "CancelledError",
             Self::Unsupported => "UnsupportedError",
             Self::Internal => "InternalError",
+            Self::Function => "FunctionError",
         }
     }
 
@@ -94,7 +100,7 @@ impl ErrorKind {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::InvalidConfig | Self::Unsupported => 2,
-            Self::NotFound | Self::Denied | Self::Corrupt => 3,
+            Self::NotFound | Self::Denied | Self::Corrupt | Self::Function => 3,
             Self::Unavailable | Self::Exhausted | Self::Stale => 4,
             Self::Cancelled => 130,
             Self::Internal => 70,
@@ -136,6 +142,7 @@ struct Inner {
     facts: Facts,
     source: Option<Cause>,
     throttled: Option<Duration>,
+    away: bool,
 }
 
 impl Error {
@@ -148,6 +155,7 @@ impl Error {
             facts: Facts::default(),
             source: None,
             throttled: None,
+            away: false,
         }))
     }
 
@@ -196,6 +204,11 @@ impl Error {
         Self::new(ErrorKind::Internal, message)
     }
 
+    /// Shorthand for [`ErrorKind::Function`].
+    pub fn function(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Function, message)
+    }
+
     /// Maps an operating system error onto a kind by what can be done about it.
     pub fn io(message: impl Into<String>, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
@@ -220,8 +233,8 @@ impl Error {
 
     /// Adds the cause. Its text must not be repeated in the message.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Cause>) -> Self {
-        self.0.source = Some(source.into());
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into().into());
         self
     }
 
@@ -244,6 +257,14 @@ impl Error {
     #[must_use]
     pub fn with_throttle(mut self, pause: Duration) -> Self {
         self.0.throttled = Some(pause);
+        self
+    }
+
+    /// Marks it as nobody having been there to answer: no connection could be made, or it ended before a word came. So it
+    /// says nothing about the request, and the other side may only be restarting.
+    #[must_use]
+    pub fn with_away(mut self) -> Self {
+        self.0.away = true;
         self
     }
 
@@ -274,6 +295,11 @@ impl Error {
         self.0.throttled
     }
 
+    /// Whether nobody was there to answer.
+    pub fn is_away(&self) -> bool {
+        self.0.away
+    }
+
     /// Where it happened.
     pub fn facts(&self) -> &Facts {
         &self.0.facts
@@ -301,14 +327,15 @@ impl Error {
         text
     }
 
-    /// A copy for a second receiver. Causes are kept as text, because a cause need not be cloneable.
+    /// A copy for a second receiver, of the same cause.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let mut copy = Self::new(self.0.kind, self.0.message.clone());
         copy.0.hint.clone_from(&self.0.hint);
         copy.0.facts = self.0.facts.clone();
         copy.0.throttled = self.0.throttled;
-        copy.0.source = self.0.source.as_ref().map(|cause| cause.to_string().into());
+        copy.0.away = self.0.away;
+        copy.0.source.clone_from(&self.0.source);
         copy
     }
 }

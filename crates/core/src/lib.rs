@@ -4,7 +4,7 @@
 //! to *decide* lives here: which samples exist ([`manifest`]), in which order an epoch visits them ([`plan`]),
 //! which part of the plan one rank reads and how it resumes ([`portion`], [`cursor`], [`arrival`]), which reads bring
 //! it ([`request`]), how a long list of keys is read ([`listing`]), how much of it may be in flight on a link ([`window`]), what of it is kept near ([`cache`]), what is done to a sample
-//! ([`recipe`]), what several jobs share of it ([`feed`]), which prepared batches wait for whom ([`staging`]), who prepares
+//! ([`recipe`]), what proves that it was received ([`ledger`]), what several jobs share of it ([`feed`]), which prepared batches wait for whom ([`staging`]), who prepares
 //! it for whom ([`dispatcher`]), which of several dispatchers leads ([`election`]), how it is pulled from there ([`pull`]), who saves which part of it
 //! ([`materialize`]) and the seeded chance used on the way ([`rng`],
 //! [`permutation`]). What a run will be short of, and what to buy, is computed in [`stall`] and [`capacity`];
@@ -22,6 +22,7 @@ pub mod election;
 pub mod error;
 pub mod feed;
 pub mod ids;
+pub mod ledger;
 pub mod listing;
 pub mod manifest;
 pub mod materialize;
@@ -30,6 +31,7 @@ pub mod permutation;
 pub mod plan;
 pub mod portion;
 pub mod pull;
+pub mod quarantine;
 pub mod recipe;
 pub mod request;
 pub mod rng;
@@ -40,6 +42,7 @@ pub mod split;
 pub mod staging;
 pub mod stall;
 pub mod tensor;
+pub mod tune;
 pub mod window;
 
 pub use error::{Error, ErrorKind, Facts, Result};

@@ -5,10 +5,18 @@
 //! ranks, and a run resumed on another number of ranks goes on at the next index. The one exception is the last step
 //! under [`LastBatch::Partial`], where what is left is shared evenly so that ranks differ by at most one sample.
 //!
+//! Where batches are cut by bytes or lengths ([`batching`](crate::plan::batching)) the table of cuts takes the place of
+//! `B`, and the rest stays as it is.
+//!
 //! Every rank has the same number of steps under every policy, known before step 0, and no batch is ever empty.
 
+mod cut;
+
 use crate::cursor::{Cursor, Remaining};
+use crate::plan::batching::Cuts;
 use crate::{Error, Result};
+use cut::CutSplit;
+use std::sync::Arc;
 
 /// What happens to samples that do not fill a last batch on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -32,7 +40,7 @@ pub struct Consumer {
     pub rank: u64,
     /// Number of ranks.
     pub world_size: u64,
-    /// Samples per batch and rank.
+    /// Samples per batch and rank; the most of them where batches are cut by bytes or lengths.
     pub batch_size: u64,
     /// What happens at the end.
     pub last_batch: LastBatch,
@@ -115,6 +123,8 @@ pub struct Portion {
     local: Remaining,
     /// Which of its batches are meant.
     turn: Turn,
+    /// Where batches are, when they are not so many samples each.
+    cut: Option<CutSplit>,
 }
 
 impl Portion {
@@ -122,8 +132,8 @@ impl Portion {
     pub fn new(samples: u64, consumer: Consumer, cursor: &Cursor) -> Result<Self> {
         consumer.check()?;
         let start = cursor.start(samples)?;
-        let mut portion =
-            Self { consumer, start, first_step: 0, local: Remaining::full(0), turn: Turn::default() };
+        let (local, turn) = (Remaining::full(0), Turn::default());
+        let mut portion = Self { consumer, start, first_step: 0, local, turn, cut: None };
         portion.local = Remaining::full(portion.offset(portion.total_steps()));
         if let Some((step, local)) = cursor.local(&consumer)? {
             if step > portion.total_steps() || local.len() != portion.local.len() {
@@ -133,6 +143,20 @@ impl Portion {
             portion.local = local;
         }
         Ok(portion)
+    }
+
+    /// What `consumer` still has to read of an epoch of `samples` positions that is cut into batches by `cuts`.
+    pub(crate) fn cut(samples: u64, cuts: &Arc<Cuts>, consumer: Consumer, cursor: &Cursor) -> Result<Self> {
+        consumer.check()?;
+        let start = cursor.start(samples)?;
+        if cursor.local(&consumer)?.is_some() || !start.is_a_run() {
+            return Err(Error::stale(
+                "load cursor: it was taken in arrival order, these batches are planned",
+            ));
+        }
+        let cut = CutSplit::new(cuts, &start, &consumer);
+        let local = Remaining::full(cut.rank_samples(&consumer));
+        Ok(Self { consumer, start, first_step: 0, local, turn: Turn::default(), cut: Some(cut) })
     }
 
     /// Who reads.
@@ -155,15 +179,27 @@ impl Portion {
     /// Samples in the batch `step` steps from here, padding included. Never 0.
     pub fn batch_len(&self, step: u64) -> u64 {
         let step = self.first_step + self.turn.batch(step);
-        self.offset(step + 1) - self.offset(step)
+        match &self.cut {
+            Some(cut) => {
+                let (positions, _) = cut.batch(step, &self.consumer);
+                positions.end - positions.start
+            }
+            None => self.offset(step + 1) - self.offset(step),
+        }
     }
 
     /// The places of the batch `step` steps from here, in plan order.
     pub fn batch(&self, step: u64) -> impl Iterator<Item = Place> + '_ {
         let done = self.offset(self.first_step);
         let step = self.first_step + self.turn.batch(step);
-        let (from, to) = (self.offset(step), self.offset(step + 1));
-        (from..to).map(move |number| self.place(self.local.nth(number - done)))
+        let (numbers, padding) = match &self.cut {
+            Some(cut) => cut.batch(step, &self.consumer),
+            None => (self.offset(step)..self.offset(step + 1), false),
+        };
+        numbers.map(move |number| match &self.cut {
+            Some(_) => Place { local: number, position: number, padding },
+            None => self.place(self.local.nth(number - done)),
+        })
     }
 
     /// Every place still to come, in plan order.
@@ -178,6 +214,16 @@ impl Portion {
             return Cursor::start_of(epoch + 1);
         }
         Cursor::at(epoch, self.start.skip(self.global_offset(steps * self.turn.of)))
+    }
+
+    /// Samples of the epoch that no rank reads, because each is larger than a batch may be.
+    pub fn left_out(&self) -> u64 {
+        self.cut.as_ref().map_or(0, CutSplit::left_out)
+    }
+
+    /// Positions that no rank reads, because they fill no batch or are larger than one may be.
+    pub(crate) fn unread(&self) -> Remaining {
+        self.start.skip(self.global_offset(self.total_steps()))
     }
 
     /// What is left of this rank's sequence, by [`Place::local`].
@@ -216,6 +262,9 @@ impl Portion {
 
     /// Steps from the start of the split to the end of the epoch.
     fn total_steps(&self) -> u64 {
+        if let Some(cut) = &self.cut {
+            return cut.steps(&self.consumer);
+        }
         let a_step = self.consumer.batch_size * self.consumer.world_size;
         match self.consumer.last_batch {
             LastBatch::Drop => self.start.count() / a_step,
@@ -234,7 +283,10 @@ impl Portion {
 
     /// Remaining positions that all ranks together have taken after `steps` steps.
     fn global_offset(&self, steps: u64) -> u64 {
-        (steps * self.consumer.batch_size * self.consumer.world_size).min(self.start.count())
+        match &self.cut {
+            Some(cut) => cut.global_offset(steps, &self.consumer),
+            None => (steps * self.consumer.batch_size * self.consumer.world_size).min(self.start.count()),
+        }
     }
 
     /// First ordinal and number of samples of this rank in a shared last step.

@@ -7,11 +7,11 @@
 
 use crate::cache::{CacheAt, CacheSettings, Keeper, LocalKeeper, Owners};
 use crate::config::LoaderConfig;
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, stored_names};
 use crate::loader::{Loader, Next};
 use crate::source::Dataset;
 use forebay_core::cache::Capacity;
-use forebay_core::manifest::{FieldKind, Manifest, ManifestBuilder, Value};
+use forebay_core::manifest::{Manifest, ManifestBuilder, Value};
 use forebay_core::plan::Shuffle;
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_core::recipe::Recipe;
@@ -55,13 +55,17 @@ pub fn measure(
     go_on: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Measured> {
     let manifest = dataset.manifest();
-    let config = LoaderConfig { epochs: None, metering: true, ..config.clone() };
+    let config = LoaderConfig { epochs: None, metering: true, more_threads: false, ..config.clone() };
     let inputs = Inputs::new(manifest, recipe)?;
-    let portion =
-        config.portion(config.sampler(manifest)?.samples(), &forebay_core::cursor::Cursor::start_of(0))?;
+    let portion = config.portion(&config.sampler(manifest)?, &forebay_core::cursor::Cursor::start_of(0))?;
+    let samples = portion.local().len().max(1);
     let mut facts = RunFacts {
-        samples: portion.local().len().max(1),
-        batch_size: config.consumer.batch_size,
+        samples,
+        // Where batches are cut by length their mean is what a step takes.
+        batch_size: match config.batching {
+            Some(_) => samples.div_ceil(portion.steps().max(1)),
+            None => config.consumer.batch_size,
+        },
         threads: config.threads as u64,
         ..RunFacts::default()
     };
@@ -83,6 +87,8 @@ pub fn measure(
         loader.close();
         fetch = Some(rate);
     }
+    let consumer = Consumer { batch_size: facts.batch_size, ..config.consumer };
+    let config = LoaderConfig { consumer, batching: None, ..config };
     let count = kept_samples(&inputs, &config, manifest.len(), fetch, seconds);
     let bytes: u64 = (0..count).map(|sample| inputs.payload_bytes(SampleId(sample))).sum();
     facts.sample_bytes = bytes as f64 / count as f64;
@@ -93,16 +99,7 @@ pub fn measure(
 
 /// The fields that a recipe reads, as they are; `None` when no payload is among them.
 fn payload_recipe(manifest: &Manifest, recipe: &Recipe) -> Result<Option<Recipe>> {
-    let mut columns: Vec<(&str, bool)> = Vec::new();
-    for field in &recipe.fields {
-        let is_payload = field
-            .alternatives()
-            .filter_map(|name| manifest.field_index(name))
-            .any(|index| manifest.fields()[index].kind == FieldKind::Payload);
-        if columns.iter().all(|(name, _)| *name != field.field) {
-            columns.push((&field.field, is_payload));
-        }
-    }
+    let columns = stored_names(manifest, recipe)?;
     if columns.iter().all(|(_, is_payload)| !is_payload) {
         return Ok(None);
     }

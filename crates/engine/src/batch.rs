@@ -1,7 +1,12 @@
 //! A batch as it is handed over, and the report of samples that went wrong on the way.
 
-use forebay_core::{Error, SampleId};
+use forebay_core::{Error, Result, SampleId};
 use forebay_ops::Column;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Does something to a whole batch before it is handed over: in a preparing thread, where batches are made here.
+pub type FinishBatch = Arc<dyn Fn(Batch) -> Result<Batch> + Send + Sync>;
 
 /// Prepared samples, collated, with their provenance.
 #[derive(Debug)]
@@ -18,6 +23,8 @@ pub struct Batch {
     pub columns: Vec<(String, Column)>,
     /// Bad samples met in this batch (never those of `on_error="raise"`, which fail the batch instead).
     pub faults: Vec<Fault>,
+    /// What a [`FinishBatch`] made of it for whoever takes it; never leaves the process.
+    pub object: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// A bad sample: what it was, what went wrong, what took its place.
@@ -41,9 +48,20 @@ impl Batch {
         self.ids.len()
     }
 
-    /// Whether there is no row; a delivered batch always has one.
+    /// Whether there is no row: filters left all of its samples out.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    /// Bytes of all columns.
+    pub fn bytes(&self) -> u64 {
+        let of = |column: &Column| match column {
+            Column::Tensor { data, .. } => data.as_slice().len(),
+            Column::Tensors(tensors) => tensors.iter().map(|tensor| tensor.data.as_slice().len()).sum(),
+            Column::Bytes(payloads) => payloads.iter().map(bytes::Bytes::len).sum(),
+            Column::Text(texts) | Column::Json(texts) => texts.iter().map(String::len).sum(),
+        };
+        self.columns.iter().map(|(_, column)| of(column) as u64).sum()
     }
 
     /// The column called `name`.

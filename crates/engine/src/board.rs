@@ -9,8 +9,9 @@ mod job;
 mod open_batch;
 
 pub(crate) use job::{Job, Outcome, Work};
+pub(crate) use open_batch::Assembly;
 
-use crate::batch::Fault;
+use crate::batch::{Batch, Fault};
 use crate::meter::Meter;
 use crate::supply::Taken;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -36,9 +37,8 @@ pub(crate) struct Board {
     pub(crate) taken: Notify,
     outputs: Vec<Output>,
     pool: BufferPool,
-    open_batches: u64,
-    /// Threads that prepare, for the accounts.
-    servers: u32,
+    /// Whether somebody does something to whole batches before they are taken.
+    finishes: bool,
     meter: Arc<Meter>,
 }
 
@@ -50,7 +50,13 @@ struct State {
     batches: VecDeque<OpenBatch>,
     queue: BinaryHeap<Reverse<Queued>>,
     epochs: BTreeMap<u64, EpochArrival>,
-    /// Threads that still run.
+    /// Batches that may be open.
+    open_batches: u64,
+    /// Threads that should run: those with smaller numbers.
+    wanted_threads: usize,
+    /// Which of them do, by number.
+    running: Vec<bool>,
+    /// Threads that still run, those that are about to end included.
     threads: usize,
     /// Those of them that wait for work.
     idle: usize,
@@ -71,18 +77,18 @@ impl Board {
         outputs: Vec<Output>,
         pool: BufferPool,
         open_batches: usize,
-        threads: usize,
+        finishes: bool,
         meter: Arc<Meter>,
     ) -> Self {
+        let state = State { open_batches: open_batches as u64, ..State::default() };
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             work: Condvar::new(),
             ready: Condvar::new(),
             taken: Notify::new(),
             outputs,
             pool,
-            open_batches: open_batches as u64,
-            servers: u32::try_from(threads).unwrap_or(u32::MAX),
+            finishes,
             meter,
         }
     }
@@ -93,12 +99,53 @@ impl Board {
 
     /// The fetcher will bring `rows` samples for the next batch. Batches are announced in order.
     pub(crate) fn announce(&self, epoch: u64, step: u64, rows: usize) {
-        self.lock().batches.push_back(OpenBatch::new(epoch, step, rows));
+        self.lock().batches.push_back(OpenBatch::new(epoch, step, rows, self.finishes));
     }
 
     /// Number of announced batches that were not taken yet.
     pub(crate) fn announced(&self) -> usize {
         self.lock().batches.len()
+    }
+
+    /// Batches that may be open.
+    pub(crate) fn open_batches(&self) -> usize {
+        self.lock().open_batches as usize
+    }
+
+    /// Lets more batches be open.
+    pub(crate) fn open_more(&self, open_batches: usize) {
+        let mut state = self.lock();
+        state.open_batches = state.open_batches.max(open_batches as u64);
+        drop(state);
+        self.work.notify_all();
+        self.taken.notify_one();
+    }
+
+    /// So many threads are wanted from now on. Gives the numbers of those to be started; others end by themselves.
+    pub(crate) fn want_threads(&self, wanted: usize) -> Vec<usize> {
+        let mut state = self.lock();
+        state.wanted_threads = wanted;
+        let most = state.running.len().max(wanted);
+        state.running.resize(most, false);
+        let missing = (0..wanted).filter(|number| !state.running[*number]).collect();
+        state.running[..wanted].fill(true);
+        drop(state);
+        self.work.notify_all();
+        missing
+    }
+
+    /// These could not be started: they are not wanted, nor is any above them.
+    pub(crate) fn not_started(&self, threads: &[usize]) {
+        let mut state = self.lock();
+        for thread in threads {
+            state.running[*thread] = false;
+            state.wanted_threads = state.wanted_threads.min(*thread);
+        }
+    }
+
+    /// Threads that should run.
+    pub(crate) fn wanted_threads(&self) -> usize {
+        self.lock().wanted_threads
     }
 
     /// Number of batches that were taken.
@@ -121,7 +168,7 @@ impl Board {
     pub(crate) fn arrive(&self, batch: u64, row: usize, job: Job, wake: bool) {
         let mut state = self.lock();
         state.enqueue(batch, row, job);
-        let wake = wake && state.has_use_for(self, batch);
+        let wake = wake && state.has_use_for(batch);
         drop(state);
         if wake {
             self.work.notify_one();
@@ -148,7 +195,7 @@ impl Board {
         let mut woken = 0;
         while let Some((batch, row, job)) = state.next_in_arrival(epoch) {
             state.enqueue(batch, row, job);
-            woken += usize::from(wake && state.has_use_for(self, batch));
+            woken += usize::from(wake && state.has_use_for(batch));
         }
         drop(state);
         (0..woken).for_each(|_| self.work.notify_one());
@@ -159,14 +206,19 @@ impl Board {
         self.lock().prep_since.get_or_insert_with(Moment::now);
     }
 
-    /// Blocks until a sample may be prepared; `None` when the board was stopped.
-    pub(crate) fn take_work(&self) -> Option<Work> {
+    /// Blocks until a sample may be prepared; `None` when the board was stopped, or the thread of this number is not
+    /// wanted any more.
+    pub(crate) fn take_work(&self, thread: usize) -> Option<Work> {
         let mut state = self.lock();
         loop {
             if state.stopped.is_some() {
                 return None;
             }
-            let open_until = state.first + self.open_batches;
+            if thread >= state.wanted_threads {
+                state.running[thread] = false;
+                return None;
+            }
+            let open_until = state.first + state.open_batches;
             let blocked = match state.queue.peek() {
                 Some(Reverse(next)) if next.batch < open_until => return state.pop_work(self),
                 next => next.is_some(),
@@ -184,20 +236,22 @@ impl Board {
     /// A sample that may be prepared now, if there is one.
     pub(crate) fn try_take_work(&self) -> Option<Work> {
         let mut state = self.lock();
-        let open_until = state.first + self.open_batches;
+        let open_until = state.first + state.open_batches;
         let is_open = state.queue.peek().is_some_and(|Reverse(next)| next.batch < open_until);
         if is_open { state.pop_work(self) } else { None }
     }
 
-    /// A row was prepared or given up. The writer must be gone by now.
-    pub(crate) fn finish(&self, batch: u64, row: usize, mut job: Job, outcome: Outcome) {
+    /// A row was prepared or given up. The writer must be gone by now. What the batch is made of comes back with its last
+    /// row, when something is to be done to the whole of it: [`Self::finish_batch`] is told of the result.
+    pub(crate) fn finish(&self, batch: u64, row: usize, mut job: Job, outcome: Outcome) -> Option<Assembly> {
         let mut state = self.lock();
-        let Some(open) = batch.checked_sub(state.first).and_then(|i| state.batches.get_mut(i as usize))
-        else {
-            return;
-        };
+        let open = batch.checked_sub(state.first).and_then(|i| state.batches.get_mut(i as usize))?;
         open.faults.extend(job.faults.drain(..).map(|fault| (row, fault)));
         open.rows[row] = Some(RowInfo { place: job.place, sample: job.sample });
+        if matches!(outcome, Outcome::LeftOut) {
+            open.keep[row] = false;
+            open.left_out += 1;
+        }
         if let Outcome::Failed { error, fatal } = outcome {
             open.keep[row] = false;
             if fatal {
@@ -214,11 +268,27 @@ impl Board {
         open.longest = open.longest.max(job.prep);
         open.fetched |= job.fetched;
         open.unfinished -= 1;
+        let assembly =
+            (self.finishes && open.unfinished == 0 && open.fatal.is_none()).then(|| open.assembly());
         if open.is_due() {
             open.done_at = Some(Moment::now());
             drop(state);
             self.ready.notify_all();
         }
+        assembly
+    }
+
+    /// What came of doing something to a whole batch, which took so long.
+    pub(crate) fn finish_batch(&self, batch: u64, finished: Result<Batch, Error>, took: Duration) {
+        let mut state = self.lock();
+        let open = batch.checked_sub(state.first).and_then(|i| state.batches.get_mut(i as usize));
+        let Some(open) = open else { return };
+        open.work += took;
+        open.longest += took;
+        open.finished = Some(finished);
+        open.done_at = Some(Moment::now());
+        drop(state);
+        self.ready.notify_all();
     }
 
     /// The oldest batch, if all its rows are done within `wait`, or the error that it failed with: what else it waits for
@@ -241,7 +311,7 @@ impl Board {
                 self.ready.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner);
             state = next;
         }
-        let ready = state.batches.iter().take_while(|batch| batch.unfinished == 0).count();
+        let ready = state.batches.iter().take_while(|batch| batch.is_done()).count();
         let Some(open) = state.batches.pop_front() else { return Ok(None) };
         state.first += 1;
         if open.unfinished > 0 {
@@ -250,11 +320,12 @@ impl Board {
         }
         state.forget_finished_epochs();
         let prep_since = state.prep_since;
+        let servers = u32::try_from(state.wanted_threads).unwrap_or(u32::MAX);
         drop(state);
         self.work.notify_all();
         self.taken.notify_one();
-        let making = open.making(self.servers);
-        open.deliver(&self.outputs, ready, making, prep_since).map(Some)
+        let making = open.making(servers);
+        open.deliver(ready, making, prep_since).map(Some)
     }
 
     /// What the oldest batch waits for, in words.
@@ -325,8 +396,8 @@ impl State {
 
     /// Whether a thread sleeps that should know of a sample for `batch`: waking one costs more than looking. A sample
     /// that cannot be prepared yet still tells threads what they wait for.
-    fn has_use_for(&self, board: &Board, batch: u64) -> bool {
-        let is_open = batch < self.first + board.open_batches;
+    fn has_use_for(&self, batch: u64) -> bool {
+        let is_open = batch < self.first + self.open_batches;
         self.idle > 0 && (is_open || self.queue.len() <= self.idle)
     }
 

@@ -5,14 +5,19 @@
 
 mod order;
 
+use crate::batch::FinishBatch;
+use crate::ranks::RankChannel;
 use forebay_core::manifest::Manifest;
+use forebay_core::plan::batching::Batching;
 use forebay_core::plan::mix::MixPart;
 use forebay_core::plan::parts::Sharding;
 use forebay_core::plan::rounds::SizeClasses;
 use forebay_core::plan::{BlockShuffle, Sampler, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch, Turn};
+use forebay_core::quarantine::Quarantine;
 use forebay_core::request::RequestLimits;
 use forebay_core::{Error, Result};
+use forebay_ops::Functions;
 use forebay_store::RetryOptions;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -28,6 +33,9 @@ pub(crate) const LOCAL_REQUESTS: usize = 64;
 /// Most requests in flight to a remote store that nobody limits: as many connections where each carries one. Enough for
 /// samples of 115 KB on 25 Gb/s at 100 ms; links are filled by what they need, which is seldom so much.
 pub(crate) const REMOTE_REQUESTS: usize = 4096;
+
+/// Threads to which a loader may go by itself where they help, on machines with few processors: ops that wait need more.
+pub(crate) const MOST_THREADS: usize = 16;
 
 /// Settings of a loader.
 #[derive(Clone)]
@@ -50,10 +58,15 @@ pub struct LoaderConfig {
     /// Gives all ranks samples of about one size at every step; `None` does not look at sizes. Samples of a class are
     /// permuted as a whole, whether `shuffle` says full or block. World size and batch size are part of the order.
     pub size_classes: Option<SizeClasses>,
+    /// Cuts batches by length or by bytes, from whatever order the other settings give; `None` has `batch_size` samples
+    /// in each. Then `batch_size` is the most that a batch has.
+    pub batching: Option<Batching>,
     /// Seed of order and of all random ops.
     pub seed: u64,
     /// Preparing threads.
     pub threads: usize,
+    /// Whether more threads are tried when the loop waits for them; not when the user said how many.
+    pub more_threads: bool,
     /// Batches kept ready beside the one being made; `None` chooses by their size.
     pub prefetch_batches: Option<usize>,
     /// Bytes that payloads and undelivered batches may take together; `None` chooses.
@@ -64,6 +77,12 @@ pub struct LoaderConfig {
     pub on_error: OnError,
     /// How many bad samples an epoch may have before the loader gives up.
     pub max_errors: MaxErrors,
+    /// Samples that are not read: others stand in for them.
+    pub quarantine: Arc<Quarantine>,
+    /// Where samples that turn out to be bad are written down.
+    pub quarantine_file: Option<PathBuf>,
+    /// The folder in which what the loop received is written down.
+    pub ledger: Option<PathBuf>,
     /// Longest wait for one batch.
     pub timeout: Option<Duration>,
     /// Requests in flight, fixed; `None` lets remote stores find out and takes 64 for others.
@@ -84,8 +103,12 @@ pub struct LoaderConfig {
     pub epochs: Option<u64>,
     /// Runs in every preparing thread before its first sample.
     pub thread_init: Option<ThreadInit>,
-    /// A folder that all ranks of the job can write: they tell each other how they go there, and the late one is named.
-    pub ranks_folder: Option<PathBuf>,
+    /// What the recipe may call.
+    pub functions: Functions,
+    /// Does something to every batch before it is handed over.
+    pub finish_batch: Option<FinishBatch>,
+    /// What all ranks of the job share: they tell each other how they go there, and the late one is named.
+    pub rank_channel: Option<Arc<dyn RankChannel>>,
     /// Whether time is kept: without it stalls and percentiles are missing from the figures. For measuring what metering
     /// costs.
     pub metering: bool,
@@ -148,13 +171,18 @@ impl Default for LoaderConfig {
             epoch_samples: None,
             sharding: None,
             size_classes: None,
+            batching: None,
             seed: 0,
             threads: available_threads(),
+            more_threads: false,
             prefetch_batches: None,
             memory_bytes: None,
             order: DeliveryOrder::Plan,
             on_error: OnError::Raise,
             max_errors: MaxErrors::Unlimited,
+            quarantine: Arc::default(),
+            quarantine_file: None,
+            ledger: None,
             timeout: Some(Duration::from_secs(600)),
             requests_in_flight: None,
             // Samples of a block stand next to each other but for tar headers; a hole of one sample is cheaper to
@@ -170,7 +198,9 @@ impl Default for LoaderConfig {
             local_ranks: 1,
             epochs: None,
             thread_init: None,
-            ranks_folder: None,
+            functions: Functions::None,
+            finish_batch: None,
+            rank_channel: None,
             metering: true,
         }
     }
@@ -223,6 +253,15 @@ impl LoaderConfig {
 impl LoaderConfig {
     /// The rule that orders the epochs of a dataset under these settings.
     pub fn sampler(&self, manifest: &Manifest) -> Result<Sampler> {
+        let sampler = self.sampler_beneath(manifest)?;
+        match &self.batching {
+            Some(batching) => sampler.batched(manifest, batching, self.consumer.batch_size),
+            None => Ok(sampler),
+        }
+    }
+
+    /// The order that batches are cut from.
+    fn sampler_beneath(&self, manifest: &Manifest) -> Result<Sampler> {
         if let Some(sampler) = self.special_sampler(manifest) {
             return sampler;
         }

@@ -6,17 +6,21 @@
 //! it changes how long a batch takes, never what it is.
 
 use crate::config::{LoaderConfig, OnError};
+use crate::memory::usual_rows;
 use crate::source::{DataSpec, Dataset};
 use forebay_core::feed::FeedId;
 use forebay_core::plan::Shuffle;
+use forebay_core::plan::batching::Batching;
 use forebay_core::plan::mix::MixPart;
 use forebay_core::plan::parts::Sharding;
 use forebay_core::plan::rounds::SizeClasses;
 use forebay_core::portion::{Consumer, LastBatch};
+use forebay_core::quarantine::Quarantine;
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Result};
 use forebay_store::RetryOptions;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Raised when an older reader could misunderstand a newer spec.
@@ -42,6 +46,9 @@ pub struct FeedSpec {
     pub on_error: OnError,
     /// Rows of most batches; decides how much memory is planned, not what is in them.
     pub batch_size: u64,
+    /// Samples that are not read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quarantine: Vec<u64>,
     /// How the store is read.
     pub fetch: FetchSpec,
     /// What is kept near, as JSON; `None` leaves it to the process that makes the batches.
@@ -69,6 +76,9 @@ pub struct OrderSpec {
     /// Classes of size that steps are made of.
     #[serde(default)]
     pub size_classes: Option<SizeClasses>,
+    /// How batches are cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batching: Option<Batching>,
     /// Samples of a batch and ranks, where they are part of the order.
     #[serde(default)]
     pub step: Option<(u64, u64)>,
@@ -102,8 +112,31 @@ impl OrderSpec {
             epoch_samples: config.epoch_samples,
             sharding: config.sharding.clone(),
             size_classes: config.size_classes.clone(),
-            step: (config.sharding.is_some() || config.size_classes.is_some())
-                .then_some((config.consumer.batch_size, config.consumer.world_size)),
+            batching: config.batching.clone(),
+            step: match config.batching {
+                // Batches that are cut are the same for any number of ranks.
+                Some(_) => Some((config.consumer.batch_size, 1)),
+                None => (config.sharding.is_some() || config.size_classes.is_some())
+                    .then_some((config.consumer.batch_size, config.consumer.world_size)),
+            },
+        }
+    }
+}
+
+impl OrderSpec {
+    /// Settings that give this order; `batch_size` counts where it is no part of the order.
+    pub(crate) fn config(&self, batch_size: u64) -> LoaderConfig {
+        let (batch_size, world_size) = self.step.unwrap_or((batch_size, 1));
+        LoaderConfig {
+            consumer: Consumer { rank: 0, world_size, batch_size, last_batch: LastBatch::Partial },
+            shuffle: self.shuffle,
+            mix: self.mix.clone(),
+            epoch_samples: self.epoch_samples,
+            sharding: self.sharding.clone(),
+            size_classes: self.size_classes.clone(),
+            batching: self.batching.clone(),
+            seed: self.seed,
+            ..LoaderConfig::default()
         }
     }
 }
@@ -135,7 +168,8 @@ impl FeedSpec {
             recipe,
             order: OrderSpec::of(config),
             on_error: config.on_error,
-            batch_size: config.consumer.batch_size,
+            quarantine: config.quarantine.ids().to_vec(),
+            batch_size: usual_rows(config, dataset.manifest()),
             fetch: FetchSpec {
                 inflight: config.requests_in_flight,
                 request_bytes: config.request_bytes,
@@ -151,13 +185,16 @@ impl FeedSpec {
     /// Equal for feeds whose batches are equal.
     pub fn id(&self) -> FeedId {
         // JSON objects are sorted by key, so equal values have equal texts.
-        let text = serde_json::json!({
+        let mut text = serde_json::json!({
             "format": self.format,
             "dataset": self.dataset,
             "recipe": self.recipe,
             "order": self.order,
             "on_error": self.on_error,
         });
+        if !self.quarantine.is_empty() {
+            text["quarantine"] = self.quarantine.clone().into();
+        }
         FeedId(xxhash_rust::xxh3::xxh3_128(text.to_string().as_bytes()))
     }
 
@@ -199,8 +236,10 @@ impl FeedSpec {
             epoch_samples: self.order.epoch_samples,
             sharding: self.order.sharding.clone(),
             size_classes: self.order.size_classes.clone(),
+            batching: self.order.batching.clone(),
             seed: self.order.seed,
             on_error: self.on_error,
+            quarantine: Arc::new(Quarantine::new(self.quarantine.clone())),
             requests_in_flight: self.fetch.inflight,
             request_bytes: self.fetch.request_bytes,
             hedge: self.fetch.hedge,

@@ -1,51 +1,71 @@
 //! Which stored fields feed which columns: the join between a recipe and a manifest.
 //!
 //! Resolved once when a loader is built, so that a recipe asking for a field nobody has is an error before the first
-//! batch, and looked up per sample afterwards without comparing names.
+//! batch, and looked up per sample afterwards without comparing names. A field may lie inside a record
+//! ([`forebay_ops::record`]): then the record is what is fetched, and [`Inputs::take`] takes the field out of it, on the
+//! thread that prepares.
 
 use forebay_core::manifest::{FieldKind, Location, Manifest};
 use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Facts, Result, SampleId};
 use forebay_ops::Input;
+use forebay_ops::record::{self, RecordSpec};
+use std::sync::Arc;
 
-/// Field numbers by column, in order of preference.
+/// Where each column's values come from, in order of preference.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     manifest: Manifest,
-    columns: Vec<Vec<usize>>,
+    columns: Vec<Vec<Origin>>,
+    recipe: Arc<Recipe>,
+    /// How the records that are read are framed, by manifest field; empty when none are.
+    records: Arc<Vec<(usize, RecordSpec)>>,
+}
+
+/// A field of the manifest, or a field inside of its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin {
+    field: usize,
+    /// Place in `records`, and the number of the field there.
+    inside: Option<(usize, usize)>,
 }
 
 impl Inputs {
     /// Finds each column's alternatives in the manifest; every column must have at least one.
     pub(crate) fn new(manifest: &Manifest, recipe: &Recipe) -> Result<Self> {
+        let records = records_of(manifest)?;
         let mut missing = Vec::new();
-        let columns = recipe
+        let columns: Vec<Vec<Origin>> = recipe
             .fields
             .iter()
             .map(|field| {
-                let found: Vec<usize> =
-                    field.alternatives().filter_map(|name| manifest.field_index(name)).collect();
+                let found: Vec<Origin> =
+                    field.alternatives().flat_map(|name| origins(manifest, &records, name)).collect();
                 if found.is_empty() {
                     missing.push(format!("`{}`", field.field));
                 }
                 found
             })
             .collect();
+        if let Some(error) = refusal(recipe, &columns, &records) {
+            return Err(error.while_doing("build loader"));
+        }
         if !missing.is_empty() {
             let known: Vec<String> =
-                manifest.fields().iter().map(|field| format!("`{}`", field.name)).collect();
+                field_names(manifest)?.iter().map(|(name, _)| format!("`{name}`")).collect();
             return Err(Error::invalid_config(format!(
                 "build loader: no sample has the field {}",
                 missing.join(", ")
             ))
             .with_hint(format!("the dataset has {}", known.join(", "))));
         }
-        Ok(Self { manifest: manifest.clone(), columns })
+        let (recipe, records) = (Arc::new(recipe.clone()), Arc::new(records));
+        Ok(Self { manifest: manifest.clone(), columns, recipe, records })
     }
 
     /// Names of all fields that may be needed, for telling recipes apart by what they read.
     pub(crate) fn names(&self) -> String {
-        let mut fields: Vec<usize> = self.columns.iter().flatten().copied().collect();
+        let mut fields: Vec<usize> = self.columns.iter().flatten().map(|origin| origin.field).collect();
         fields.sort_unstable();
         fields.dedup();
         let names: Vec<&str> =
@@ -61,9 +81,9 @@ impl Inputs {
             .iter()
             .map(|alternatives| match self.choose(sample, alternatives) {
                 Some(Chosen::Int(value)) => Input::Int(value),
-                Some(Chosen::Payload(field, location)) => {
-                    if !fields.iter().any(|(known, _)| *known == field) {
-                        fields.push((field, location));
+                Some(Chosen::Payload(origin, location)) => {
+                    if !fields.iter().any(|(known, _)| *known == origin.field) {
+                        fields.push((origin.field, location));
                     }
                     Input::Missing
                 }
@@ -73,23 +93,65 @@ impl Inputs {
         (inputs, fields)
     }
 
-    /// The column that a field feeds, when it is the only one.
+    /// The column that a field feeds as it is, when it is the only one.
     pub(crate) fn only_column(&self, field: usize) -> Option<usize> {
-        let mut fed = self.columns.iter().enumerate().filter(|(_, fields)| fields.contains(&field));
+        let feeds = |origin: &Origin| origin.field == field;
+        let mut fed = self.columns.iter().enumerate().filter(|(_, origins)| origins.iter().any(feeds));
         match (fed.next(), fed.next()) {
-            (Some((column, _)), None) => Some(column),
+            (Some((column, origins)), None) => {
+                let as_it_is =
+                    origins.iter().filter(|origin| feeds(origin)).all(|origin| origin.inside.is_none());
+                as_it_is.then_some(column)
+            }
             _ => None,
         }
     }
 
-    /// Puts what came for a field into every column it feeds.
+    /// Whether fields are taken out of records, which is work for a preparing thread.
+    pub(crate) fn has_records(&self) -> bool {
+        self.columns.iter().flatten().any(|origin| origin.inside.is_some())
+    }
+
+    /// Puts what came for a field into every column it feeds. A record comes whole; see [`Self::take`].
     pub(crate) fn fill(&self, inputs: &mut [Input], sample: SampleId, field: usize, came: &Input) {
         for (input, alternatives) in inputs.iter_mut().zip(&self.columns) {
             let chosen = self.choose(sample, alternatives);
-            if matches!(chosen, Some(Chosen::Payload(chosen, _)) if chosen == field) {
+            if matches!(chosen, Some(Chosen::Payload(origin, _)) if origin.field == field) {
                 *input = came.clone();
             }
         }
+    }
+
+    /// Takes fields out of the records that came. Each record is checked and parsed once.
+    pub(crate) fn take(&self, sample: SampleId, inputs: &mut [Input]) -> Result<()> {
+        for (place, (_, spec)) in self.records.iter().enumerate() {
+            // Columns of this record, and how many of its fields may feed each.
+            let (mut fed, mut numbers, mut found) = (Vec::new(), Vec::new(), None);
+            for (column, alternatives) in self.columns.iter().enumerate() {
+                let Some(Chosen::Payload(origin, location)) = self.choose(sample, alternatives) else {
+                    continue;
+                };
+                let Input::Payload(bytes) = &inputs[column] else { continue };
+                if origin.inside.is_some_and(|(at, _)| at == place) {
+                    found.get_or_insert_with(|| (bytes.clone(), location));
+                    let inside = alternatives.iter().filter_map(|origin| origin.inside);
+                    let before = numbers.len();
+                    numbers.extend(inside.filter(|(at, _)| *at == place).map(|(_, number)| number));
+                    fed.push((column, numbers.len() - before));
+                }
+            }
+            let Some((record, location)) = found else { continue };
+            let taken = spec.take(&record, &numbers).map_err(|error| in_record(error, location))?;
+            let mut taken = taken.into_iter();
+            for (column, alternatives) in fed {
+                let mut several = taken.by_ref().take(alternatives).collect::<Vec<_>>().into_iter();
+                let first = several.find(|taken| *taken != record::Taken::Missing).unwrap_or_default();
+                inputs[column] = first
+                    .into_input(&self.recipe.fields[column])
+                    .map_err(|error| in_record(error, location))?;
+            }
+        }
+        Ok(())
     }
 
     /// Bytes that must be fetched for a sample.
@@ -131,17 +193,85 @@ impl Inputs {
         }
     }
 
-    fn choose(&self, sample: SampleId, alternatives: &[usize]) -> Option<Chosen> {
-        alternatives.iter().find_map(|field| match self.manifest.fields()[*field].kind {
-            FieldKind::Int => self.manifest.int(sample, *field).map(Chosen::Int),
-            FieldKind::Payload => {
-                self.manifest.location(sample, *field).map(|location| Chosen::Payload(*field, location))
-            }
+    fn choose(&self, sample: SampleId, alternatives: &[Origin]) -> Option<Chosen> {
+        alternatives.iter().find_map(|origin| match self.manifest.fields()[origin.field].kind {
+            FieldKind::Int => self.manifest.int(sample, origin.field).map(Chosen::Int),
+            FieldKind::Payload => self
+                .manifest
+                .location(sample, origin.field)
+                .map(|location| Chosen::Payload(*origin, location)),
         })
     }
 }
 
 enum Chosen {
     Int(i64),
-    Payload(usize, Location),
+    Payload(Origin, Location),
+}
+
+/// The names that recipes may use for fields of this manifest, and whether each is an integer kept in it. Records
+/// stand as the fields that can be taken out of them.
+pub(crate) fn field_names(manifest: &Manifest) -> Result<Vec<(String, bool)>> {
+    let records = record::specs(manifest.meta())?;
+    let own = manifest.fields().iter().filter(|field| !records.contains_key(&field.name));
+    let mut names: Vec<(String, bool)> =
+        own.map(|field| (field.name.clone(), field.kind == FieldKind::Int)).collect();
+    for name in records.values().flat_map(|spec| &spec.fields) {
+        if !names.iter().any(|(known, _)| known == name) {
+            names.push((name.clone(), false));
+        }
+    }
+    Ok(names)
+}
+
+/// Every payload that a recipe reads, under its own name in the manifest.
+pub(crate) fn stored_names(manifest: &Manifest, recipe: &Recipe) -> Result<Vec<(String, bool)>> {
+    let records = records_of(manifest)?;
+    let mut stored: Vec<(String, bool)> = Vec::new();
+    for field in &recipe.fields {
+        let found = field.alternatives().flat_map(|name| origins(manifest, &records, name));
+        let mut names: Vec<&str> = Vec::new();
+        let mut is_payload = false;
+        for info in found.map(|origin| &manifest.fields()[origin.field]) {
+            is_payload |= info.kind == FieldKind::Payload;
+            if !names.contains(&info.name.as_str()) {
+                names.push(&info.name);
+            }
+        }
+        let name = names.join(";");
+        if !name.is_empty() && stored.iter().all(|(known, _)| *known != name) {
+            stored.push((name, is_payload));
+        }
+    }
+    Ok(stored)
+}
+
+/// The manifest's record fields and how they are framed.
+pub(crate) fn records_of(manifest: &Manifest) -> Result<Vec<(usize, RecordSpec)>> {
+    let specs = record::specs(manifest.meta())?.into_iter();
+    Ok(specs.filter_map(|(name, spec)| Some((manifest.field_index(&name)?, spec))).collect())
+}
+
+/// Why a column that was not found is not offered, although records have it.
+fn refusal(recipe: &Recipe, columns: &[Vec<Origin>], records: &[(usize, RecordSpec)]) -> Option<Error> {
+    let absent = recipe.fields.iter().zip(columns).filter(|(_, found)| found.is_empty());
+    absent
+        .flat_map(|(field, _)| field.alternatives())
+        .find_map(|name| records.iter().find_map(|(_, spec)| spec.refusal(name)))
+}
+
+/// Where a name is found: as a field of the manifest, or inside of records.
+fn origins(manifest: &Manifest, records: &[(usize, RecordSpec)], name: &str) -> Vec<Origin> {
+    let own = manifest.field_index(name).map(|field| Origin { field, inside: None });
+    let inside = records.iter().enumerate().filter_map(|(at, (field, spec))| {
+        let number = spec.fields.iter().position(|known| known == name)?;
+        Some(Origin { field: *field, inside: Some((at, number)) })
+    });
+    own.into_iter().chain(inside).collect()
+}
+
+/// Says where the record lies that was at fault.
+pub(crate) fn in_record(error: Error, location: Location) -> Error {
+    let facts = Facts { offset: Some(location.offset), ..Facts::default() };
+    error.while_doing(format_args!("read record at byte {}", location.offset)).with_facts(facts)
 }

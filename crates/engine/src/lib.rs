@@ -14,6 +14,7 @@ mod config;
 pub mod feed;
 mod fetch;
 mod inputs;
+pub mod ledger;
 mod loader;
 mod make;
 mod maker;
@@ -23,7 +24,9 @@ mod meter;
 mod metrics;
 mod pacer;
 mod prepare;
+pub mod quarantine;
 mod ranks;
+pub mod reshard;
 mod session;
 pub mod shard;
 pub mod source;
@@ -31,9 +34,10 @@ pub mod stage;
 mod stats;
 mod supply;
 mod sync;
+mod tuning;
 
 pub use analyze::{Measured, measure};
-pub use batch::{Batch, Fault};
+pub use batch::{Batch, Fault, FinishBatch};
 pub use cache::CacheSettings;
 pub use config::{
     DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError, ThreadInit, available_threads,
@@ -43,5 +47,6 @@ pub use make::{Made, Make};
 pub use maker::{Maker, MakerOptions};
 pub use meter::{Meter, Sum};
 pub use pacer::Pacer;
+pub use ranks::{RankChannel, RanksFolder};
 pub use stats::{PhaseStats, Stats};
 pub use supply::{Asked, Supplier, Supply, SupplyView, Taken};

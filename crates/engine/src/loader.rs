@@ -8,11 +8,15 @@ use crate::batch::{Batch, Fault};
 use crate::cache::{Cache, CacheSettings};
 use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::feed::FeedSpec;
+use crate::ledger::LedgerWriter;
+use crate::memory::MemoryPlan;
 use crate::meter::Meter;
+use crate::quarantine::QuarantineWriter;
 use crate::ranks::Ranks;
 use crate::session::{Definition, Session, Walk};
 use crate::stats::Stats;
 use crate::supply::{Asked, Supplier, Supply, SupplyView};
+use crate::tuning::Tuning;
 use forebay_core::cache::Capacity;
 use forebay_core::cursor::{Cursor, Remaining};
 use forebay_core::manifest::Manifest;
@@ -51,6 +55,10 @@ pub struct Loader {
     supply_cursor: Option<Cursor>,
     iteration: Option<Iteration>,
     faults: Vec<Fault>,
+    /// Writes down which samples are bad, when that is asked for.
+    quarantine: Option<QuarantineWriter>,
+    /// Writes down what the loop received, when that is asked for.
+    ledger: Option<LedgerWriter>,
     /// What the last supply knew.
     view: SupplyView,
     /// Worked out when first asked for.
@@ -61,11 +69,15 @@ pub struct Loader {
     last_taken: Option<Instant>,
     /// Tells other ranks how this one goes, from the first iteration on.
     ranks: Option<Ranks>,
+    /// Finds out what was not set by hand; not when others make the batches or no time is kept.
+    tuning: Option<Tuning>,
 }
 
 /// One pass of the user's loop over (the rest of) an epoch.
 struct Iteration {
     epoch: u64,
+    /// Where it began.
+    start: Cursor,
     portion: Portion,
     steps: u64,
     local: Remaining,
@@ -96,9 +108,20 @@ impl Loader {
         config: LoaderConfig,
     ) -> Result<Self> {
         let meter = if config.metering { Meter::default() } else { Meter::untimed() };
+        let quarantine = config
+            .quarantine_file
+            .clone()
+            .map(|path| QuarantineWriter::new(path, manifest.version().to_owned(), &config.quarantine));
         let definition = Definition::new(manifest, store, recipe, config)?;
+        let Definition { config, sampler, .. } = &definition;
+        let ledger = config.ledger.clone();
+        let ledger = ledger.map(|folder| LedgerWriter::new(folder, manifest, recipe, sampler, config));
+        let ledger = ledger.transpose()?;
+        let tuning = meter.is_on().then(|| Tuning::new(&definition.config, &definition.memory));
         Ok(Self {
             definition,
+            quarantine,
+            ledger,
             manifest: manifest.clone(),
             recipe: recipe.clone(),
             meter: Arc::new(meter),
@@ -115,6 +138,7 @@ impl Loader {
             resident: None,
             last_taken: None,
             ranks: None,
+            tuning,
         })
     }
 
@@ -130,6 +154,7 @@ impl Loader {
     #[must_use]
     pub fn with_supplier(mut self, supplier: Arc<dyn Supplier>, feed: FeedSpec) -> Self {
         self.elsewhere = Some((supplier, feed));
+        self.tuning = None;
         self
     }
 
@@ -163,17 +188,18 @@ impl Loader {
         };
         let portion = self.portion(&self.cursor)?;
         self.meter.paused();
-        let LoaderConfig { ranks_folder, consumer, .. } = &self.definition.config;
-        if let (Some(folder), None) = (ranks_folder, &self.ranks)
+        let LoaderConfig { rank_channel, consumer, .. } = &self.definition.config;
+        if let (Some(channel), None) = (rank_channel, &self.ranks)
             && consumer.world_size > 1
         {
-            self.ranks = Some(Ranks::start(folder, consumer.rank, consumer.world_size, &self.meter)?);
+            self.ranks = Some(Ranks::start(channel, consumer.rank, consumer.world_size, &self.meter)?);
         }
         if self.supply_cursor.as_ref() != Some(&self.cursor) {
             self.stop_supply();
         }
         self.iteration = Some(Iteration {
             epoch: self.cursor.epoch,
+            start: self.cursor.clone(),
             steps: 0,
             local: portion.local().clone(),
             portion,
@@ -203,6 +229,12 @@ impl Loader {
         let asked = *iteration.waiting_since.get_or_insert_with(|| self.meter.asked(Instant::now()));
         let result = self.take(wait, asked);
         if let (Err(error), Some(iteration)) = (&result, &mut self.iteration) {
+            if let (Some(quarantine), Some(sample)) = (&mut self.quarantine, error.facts().sample_id) {
+                // What went wrong with the sample matters more.
+                if let Err(problem) = quarantine.add(sample, error) {
+                    tracing::warn!("{}", problem.report());
+                }
+            }
             iteration.failed = Some(error.duplicate());
             self.stop_supply();
         }
@@ -211,7 +243,11 @@ impl Loader {
 
     fn take(&mut self, wait: Duration, asked: Instant) -> Result<Next> {
         if self.supply.is_none() {
-            self.supply = Some(self.start_supply()?);
+            let supply = self.start_supply()?;
+            if let Some(tuning) = &mut self.tuning {
+                tuning.started(supply.as_ref());
+            }
+            self.supply = Some(supply);
         }
         let Some(supply) = &self.supply else { return Ok(Next::Waiting) };
         let Some(taken) = supply.take(wait)? else {
@@ -229,11 +265,18 @@ impl Loader {
         let Some(mut batch) = taken.batch else {
             // Left out, and counted by whoever did: the loop is still waiting for its next batch.
             if let Some(iteration) = &mut self.iteration {
+                if let Some(ledger) = &mut self.ledger {
+                    let received = ledger.describe(&iteration.start, &taken.places, None);
+                    ledger.write(&iteration.start, iteration.steps, received)?;
+                }
                 iteration.pass(order, &taken.places);
                 self.supply_cursor = Some(iteration.cursor(order));
             }
             return Ok(Next::Waiting);
         };
+        if let (Some(finish), true) = (&self.definition.config.finish_batch, self.elsewhere.is_some()) {
+            batch = finish(batch)?;
+        }
         let now = Instant::now();
         // What is done is handed over: the rest of the wait is the hand-over's own.
         let done = taken.done_at.map_or(now, |at| at.clamp(asked, now));
@@ -245,15 +288,27 @@ impl Loader {
         let Some(iteration) = &mut self.iteration else { return Ok(Next::End) };
         let bad = batch.faults.len() as u64;
         iteration.faults += bad;
+        let filtered = (taken.places.len() as u64).saturating_sub(batch.len() as u64);
         let substituted = batch.faults.iter().filter(|fault| fault.substitute.is_some()).count() as u64;
         self.meter.substituted.add(substituted);
         self.meter.skipped.add(bad - substituted);
+        self.meter.filtered.add(filtered.saturating_sub(bad - substituted));
+        if let Some(quarantine) = &mut self.quarantine {
+            for fault in &batch.faults {
+                quarantine.add(fault.sample_id, &fault.error)?;
+            }
+        }
+        let received =
+            self.ledger.as_mut().map(|ledger| ledger.describe(&iteration.start, &taken.places, Some(&batch)));
         let room = MAX_REPORTED_FAULTS.saturating_sub(self.faults.len());
         self.faults.extend(batch.faults.drain(..).take(room));
         let samples = iteration.portion.local().len().div_ceil(self.definition.config.turn.of);
         let allowed = self.definition.config.max_errors.allowed(samples);
         if iteration.faults > allowed {
             return Err(too_many(iteration.faults, allowed, samples, iteration.epoch, self.faults.last()));
+        }
+        if let (Some(ledger), Some(received)) = (&mut self.ledger, received) {
+            ledger.write(&iteration.start, iteration.steps, received)?;
         }
         iteration.pass(order, &taken.places);
         iteration.waiting_since = None;
@@ -263,7 +318,14 @@ impl Loader {
         self.meter.padding.add(padding);
         let samples = batch.len() as u64 - padding;
         let (epoch, step) = (iteration.epoch, iteration.steps - 1);
-        self.meter.took(&Took { epoch, step, samples, stall: split, queue }, now);
+        let bytes = batch.bytes();
+        self.meter.took(&Took { epoch, step, samples, bytes, stall: split, queue }, now);
+        if let (Some(tuning), Some(supply)) = (&mut self.tuning, &self.supply) {
+            tuning.handed_over(&self.meter, supply.as_ref());
+            if let Some(resident) = &mut self.resident {
+                resident.set_ahead(tuning.knobs().open_batches);
+            }
+        }
         Ok(Next::Batch(Box::new(batch)))
     }
 
@@ -279,7 +341,7 @@ impl Loader {
             return StallSplit::default();
         }
         let away = self.last_taken.map_or(Duration::ZERO, |last| asked - last);
-        let ahead = self.definition.memory.open_batches;
+        let ahead = self.memory().open_batches;
         let run = self.resident.get_or_insert_with(|| {
             let start = prep_since.map_or(Duration::ZERO, |since| since.saturating_duration_since(asked));
             ResidentRun::new(ahead, start)
@@ -298,6 +360,12 @@ impl Loader {
         }
     }
 
+    /// The split of memory as it is now.
+    fn memory(&self) -> MemoryPlan {
+        let memory = self.definition.memory;
+        self.tuning.as_ref().map_or(memory, |tuning| memory.with_open_batches(tuning.knobs().open_batches))
+    }
+
     /// What counts what this loader does, for those who look on from other threads.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.meter
@@ -310,10 +378,10 @@ impl Loader {
             let session = Session::start(&self.definition, cache, Walk::From(cursor), &self.meter)?;
             return Ok(Box::new(session));
         };
-        let Definition { config, memory, pool, .. } = &self.definition;
+        let Definition { config, memory, pool, sampler, .. } = &self.definition;
         let asked = Asked {
             feed: feed.clone(),
-            epoch_samples: self.epoch_samples(),
+            sampler: sampler.clone(),
             consumer: config.consumer,
             order: config.order,
             epochs: config.epochs,
@@ -355,7 +423,12 @@ impl Loader {
 
     /// What this rank reads of an epoch from `cursor` on.
     fn portion(&self, cursor: &Cursor) -> Result<Portion> {
-        self.definition.config.portion(self.epoch_samples(), cursor)
+        self.definition.config.portion(&self.definition.sampler, cursor)
+    }
+
+    /// All that the rank reads of an epoch from `cursor` on, by whichever processes asked in turn.
+    pub fn rank_portion(&self, cursor: &Cursor) -> Result<Portion> {
+        self.definition.sampler.portion(self.definition.config.consumer, cursor)
     }
 
     /// Positions in every epoch, over all ranks: what cursors of several ranks are merged with. The number of samples
@@ -391,7 +464,9 @@ impl Loader {
 
     /// Everything measured so far.
     pub fn stats(&self) -> Stats {
-        let memory = &self.definition.memory;
+        let memory = self.memory();
+        let threads =
+            self.tuning.as_ref().map_or(self.definition.config.threads, |tuning| tuning.knobs().threads);
         let view = self.supply_view();
         let (cache_at, cache_at_why) = self.cache.as_ref().map(|cache| cache.kept_at()).unwrap_or_default();
         let cache = self.cache.as_ref().map(|cache| cache.view()).unwrap_or_default();
@@ -400,13 +475,15 @@ impl Loader {
         Stats {
             rounds: rounds.map_or(0, |counts| counts.rounds),
             mixed_rounds: rounds.map_or(0, |counts| counts.mixed),
+            left_out: self.iteration.as_ref().map_or(0, |iteration| iteration.portion.left_out()),
             padding_waste: waste.map_or(0.0, |waste| waste.rounds),
             padding_waste_shuffled: waste.map_or(0.0, |waste| waste.shuffled),
             cache_at,
             cache_at_why,
-            threads: self.definition.config.threads as u64,
+            threads: threads as u64,
             open_batches: memory.open_batches as u64,
             memory_limit_bytes: memory.total_bytes(),
+            tuned: self.tuning.as_ref().map(Tuning::choices).unwrap_or_default(),
             straggler: self.ranks.as_ref().and_then(Ranks::late),
             ..self.meter.stats()
         }
@@ -424,16 +501,19 @@ impl Loader {
         self.meter.expose_times(&labels, out);
     }
 
-    /// What padding wastes with size classes and without; `None` when there are none.
+    /// What padding wastes with size classes or buckets and without; `None` when there are none.
     fn padding_waste(&self) -> Option<PaddingWaste> {
         let Definition { sampler, config, .. } = &self.definition;
-        let classes = config.size_classes.as_ref()?;
+        let field = match (&config.size_classes, &config.batching) {
+            (Some(classes), _) => classes.field.as_deref(),
+            (None, Some(batching)) if batching.bucket.is_some() => batching.length_field.as_deref(),
+            _ => return None,
+        };
         if let Some(known) = self.waste.get() {
             return Some(*known);
         }
         let batch_size = config.consumer.batch_size;
-        let waste =
-            PaddingWaste::measure(sampler, &self.manifest, classes, batch_size, WASTE_SAMPLES).ok()?;
+        let waste = PaddingWaste::measure(sampler, &self.manifest, field, batch_size, WASTE_SAMPLES).ok()?;
         Some(*self.waste.get_or_init(|| waste))
     }
 
@@ -449,11 +529,15 @@ impl Loader {
         }
     }
 
-    /// What the supply knows now, or the last one knew; the peak is that of all.
+    /// What the supply knows now, or the last one knew; peak and absences are those of all.
     fn supply_view(&self) -> SupplyView {
         let Some(supply) = &self.supply else { return self.view };
         let view = supply.view();
-        SupplyView { payload_peak_bytes: view.payload_peak_bytes.max(self.view.payload_peak_bytes), ..view }
+        SupplyView {
+            payload_peak_bytes: view.payload_peak_bytes.max(self.view.payload_peak_bytes),
+            store_away_seconds: view.store_away_seconds + self.view.store_away_seconds,
+            ..view
+        }
     }
 
     fn stop_supply(&mut self) {

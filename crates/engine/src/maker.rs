@@ -13,7 +13,7 @@ use crate::supply::Supply;
 use forebay_core::feed::BatchName;
 use forebay_core::stall::Making;
 use forebay_core::{Error, Result};
-use forebay_ops::BufferPool;
+use forebay_ops::{BufferPool, Functions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct MakerOptions {
     pub cache: Option<CacheSettings>,
     /// Memory for batches; `None` is memory of this process alone.
     pub pool: Option<BufferPool>,
+    /// What recipes may call.
+    pub functions: Functions,
 }
 
 /// Makes the batches of one feed.
@@ -74,6 +76,7 @@ impl Maker {
         let own = LoaderConfig {
             threads: options.threads.unwrap_or_else(crate::available_threads),
             memory_bytes: options.memory_bytes,
+            functions: options.functions.clone(),
             ..LoaderConfig::default()
         };
         let config = spec.config(&own)?;

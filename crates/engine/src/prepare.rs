@@ -3,26 +3,20 @@
 //! A bad sample never ends a thread: the policy decides whether its batch fails, goes on without it, or gets a
 //! substitute chosen by seed. A panic inside an op is our fault and becomes an `internal` error of that sample.
 
-use crate::batch::Fault;
-use crate::board::{Board, Job, Outcome, Work};
+use crate::batch::{Batch, Fault};
+use crate::board::{Assembly, Board, Job, Outcome, Work};
 use crate::cache::Cache;
 use crate::config::{LoaderConfig, OnError};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
 use crate::sync::thread;
-use forebay_core::rng::{Rng, fold};
-use forebay_core::{Error, Result, SampleId};
+use forebay_core::quarantine::{MAX_SUBSTITUTES, substitute_for};
+use forebay_core::{Error, Result};
 use forebay_ops::{Program, SampleContext, Scratch};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
-
-/// Substitutes tried for one row before the batch fails.
-const MAX_SUBSTITUTES: u32 = 8;
-
-/// Keeps substitution's chance apart from that of ops, whose numbers are small.
-const SUBSTITUTE_STREAM: u64 = u64::MAX;
 
 /// A row that waits for a substitute: batch, row and what was tried.
 pub(crate) type Retry = (u64, usize, Job);
@@ -51,7 +45,7 @@ impl Preparer {
             self.board.thread_is_ready();
         }
         let mut scratch = self.program.scratch();
-        while let Some(work) = self.board.take_work() {
+        while let Some(work) = self.board.take_work(thread) {
             self.prepare(work, &mut scratch, self.meter.is_on());
         }
     }
@@ -74,6 +68,7 @@ impl Preparer {
         let claims = std::mem::take(&mut job.claims);
         let result = inputs.and_then(|mut inputs| {
             let run = || {
+                self.inputs.take(job.sample, &mut inputs)?;
                 if let Some(cache) = &self.cache {
                     cache.make_values(claims, &mut inputs, scratch);
                 }
@@ -89,9 +84,13 @@ impl Preparer {
         }
         job.holds.clear();
         match result {
-            Ok(()) => {
+            Ok(true) => {
                 writer.commit();
-                self.board.finish(batch, row, job, Outcome::Done);
+                self.finish(batch, row, job, Outcome::Done);
+            }
+            Ok(false) => {
+                drop(writer);
+                self.finish(batch, row, job, Outcome::LeftOut);
             }
             Err(error) => {
                 // The writer travels with the job: it must be gone before the board hears that the row is finished.
@@ -107,7 +106,34 @@ impl Preparer {
 
     fn give_up(&self, batch: u64, row: usize, mut job: Job, error: Error, fatal: bool) {
         drop(job.writer.take());
-        self.board.finish(batch, row, job, Outcome::Failed { error, fatal });
+        self.finish(batch, row, job, Outcome::Failed { error, fatal });
+    }
+
+    /// Tells the board of a row; with the last one of a batch, does what is to be done to the whole of it.
+    fn finish(&self, batch: u64, row: usize, job: Job, outcome: Outcome) {
+        let Some(assembly) = self.board.finish(batch, row, job, outcome) else { return };
+        let since = Instant::now();
+        let run = AssertUnwindSafe(|| self.finish_batch(assembly));
+        let finished = catch_unwind(run).unwrap_or_else(|panic| Err(panicked(&*panic)));
+        let took = since.elapsed();
+        self.meter.prep_nanos.add_time(took);
+        self.board.finish_batch(batch, finished, took);
+    }
+
+    fn finish_batch(&self, assembly: Assembly) -> Result<Batch> {
+        let mut batch = assembly.into_batch()?;
+        let explain = |error: Error, batch: (u64, u64)| {
+            error.while_doing(format_args!("prepare batch {} of epoch {}", batch.1, batch.0))
+        };
+        let name = (batch.epoch, batch.step);
+        let seeds = (self.config.seed, batch.epoch);
+        let columns = std::mem::take(&mut batch.columns);
+        batch.columns =
+            self.program.finish_batch(seeds, &batch.ids, columns).map_err(|error| explain(error, name))?;
+        match &self.config.finish_batch {
+            Some(finish) => finish(batch).map_err(|error| explain(error, name)),
+            None => Ok(batch),
+        }
     }
 
     fn substitute(&self, batch: u64, row: usize, mut job: Job, error: Error) {
@@ -139,13 +165,6 @@ impl Preparer {
     }
 }
 
-/// The sample that stands in for `bad`: another one, the same on every machine.
-fn substitute_for(seed: u64, epoch: u64, bad: SampleId, attempt: u32, samples: u64) -> SampleId {
-    let key = fold(&[seed, epoch, SUBSTITUTE_STREAM]);
-    let step = 1 + Rng::keyed(key, bad.0, u64::from(attempt)).below(samples - 1);
-    SampleId((bad.0 + step) % samples)
-}
-
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -153,18 +172,20 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
         .with_hint("this is a fault of Forebay: please report it with the sample")
 }
 
-/// Starts the threads; they end when the board is stopped.
-pub(crate) fn start_threads(preparer: &Arc<Preparer>) -> Result<()> {
-    for thread in 0..preparer.config.threads {
+/// Sees to it that so many threads run; they end when the board is stopped, or when fewer are wanted.
+pub(crate) fn run_threads(preparer: &Arc<Preparer>, threads: usize) -> Result<()> {
+    let missing = preparer.board.want_threads(threads);
+    for (started, thread) in missing.iter().copied().enumerate() {
         let guard = preparer.board.enter_thread();
-        let preparer = Arc::clone(preparer);
-        thread::Builder::new()
-            .name(format!("forebay-prep-{thread}"))
-            .spawn(move || {
-                preparer.run(thread);
-                drop(guard);
-            })
-            .map_err(|cause| Error::exhausted("start preparing threads").with_source(cause))?;
+        let inside = Arc::clone(preparer);
+        let spawned = thread::Builder::new().name(format!("forebay-prep-{thread}")).spawn(move || {
+            inside.run(thread);
+            drop(guard);
+        });
+        if let Err(cause) = spawned {
+            preparer.board.not_started(&missing[started..]);
+            return Err(Error::exhausted("start preparing threads").with_source(cause));
+        }
     }
     Ok(())
 }

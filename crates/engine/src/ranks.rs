@@ -1,9 +1,13 @@
-//! Ranks of a job that tell each other how they go, by small files in a folder that all of them see.
+//! Ranks of a job that tell each other how they go, over a [`RankChannel`].
 //!
-//! Each rank has a file of its own, replaced as a whole a few times a second by a thread that the loop never waits for. The same
-//! thread reads those of the others: what this rank waited for them goes into its meter, and the late rank is named. No
-//! barrier, no clock of others: a file that was not replaced for a while does not count. A folder that cannot be written or a
-//! file that makes no sense costs the report, never a batch.
+//! What a rank tells is replaced as a whole a few times a second by a thread that the loop never waits for. The same
+//! thread reads what the others tell: what this rank waited for them goes into its meter, and the late rank is named. No
+//! barrier, no clock of others: what was not replaced for a while does not count. A channel that fails or words that make
+//! no sense cost the report, never a batch.
+
+mod channel;
+
+pub use channel::{RankChannel, RanksFolder};
 
 use crate::meter::Meter;
 use crate::pacer::Pacer;
@@ -11,24 +15,20 @@ use forebay_core::stall::{OthersWatch, Pace, Straggler, ToldStep, judge, told_st
 use forebay_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often a rank tells how it goes.
 const TELL: Duration = Duration::from_millis(100);
-/// For so many ranks those of the others are read as often; more are read more seldom.
-const READ_EACH_TIME: u64 = 8;
-/// A file that stays the same for longer does not count: its rank is gone, or hangs.
+/// What stays the same for longer does not count: its rank is gone, or hangs.
 const FRESH: Duration = Duration::from_secs(30);
-/// Largest file.
+/// Most bytes that a rank tells.
 const MAX_BYTES: u64 = 64 << 10;
 /// Most ranks that are looked at.
 const MAX_RANKS: u64 = 4096;
 
-/// What a file holds.
+/// What a rank tells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Told {
     world_size: u64,
@@ -54,11 +54,15 @@ struct Shared {
 
 impl Ranks {
     /// Begins to tell how `rank` goes.
-    pub(crate) fn start(folder: &Path, rank: u64, world_size: u64, meter: &Arc<Meter>) -> Result<Self> {
-        let doing = || format!("tell other ranks in `{}` how this one goes", folder.display());
-        std::fs::create_dir_all(folder).map_err(|error| Error::io(doing(), error))?;
+    pub(crate) fn start(
+        channel: &Arc<dyn RankChannel>,
+        rank: u64,
+        world_size: u64,
+        meter: &Arc<Meter>,
+    ) -> Result<Self> {
+        let doing = "tell other ranks how this one goes";
         let mut listener = Listener {
-            folder: folder.to_owned(),
+            channel: Arc::clone(channel),
             rank,
             world_size,
             seen: BTreeMap::new(),
@@ -66,28 +70,30 @@ impl Ranks {
         };
         let mut pacer = Pacer::new(meter);
         // Said now: a folder that cannot be written is a mistake, not a bad moment.
-        listener.tell(0, &mut pacer, meter).map_err(|error| Error::io(doing(), error))?;
+        listener.tell(0, &mut pacer, meter).map_err(|error| error.while_doing(doing))?;
         let shared = Arc::<Shared>::default();
         let (told, meter) = (Arc::clone(&shared), Arc::clone(meter));
         let run = move || {
-            let read_each = world_size.div_ceil(READ_EACH_TIME).max(1);
+            let (tell_each, read_each) = listener.channel.beats(world_size);
             for beat in 1u64.. {
                 if told.sleep() {
                     break;
                 }
-                if let Err(error) = listener.tell(beat, &mut pacer, &meter) {
+                if beat % tell_each.max(1) == 0
+                    && let Err(error) = listener.tell(beat, &mut pacer, &meter)
+                {
                     tracing::debug!(%error, "other ranks were not told how this one goes");
                 }
-                if beat % read_each == 0 {
+                if beat % read_each.max(1) == 0 {
                     let late = listener.listen(&mut pacer, &meter);
                     *told.late.lock().unwrap_or_else(PoisonError::into_inner) = late;
                 }
             }
             // Whoever is gone is not late.
-            let _ = std::fs::remove_file(listener.file(rank));
+            listener.channel.leave(rank);
         };
         let thread = std::thread::Builder::new().name("forebay-ranks".into()).spawn(run);
-        let thread = thread.map_err(|error| Error::io(doing(), error))?;
+        let thread = thread.map_err(|error| Error::io(doing, error))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -117,9 +123,9 @@ impl Shared {
     }
 }
 
-/// The folder as one rank sees it.
+/// The others as one rank sees them.
 struct Listener {
-    folder: PathBuf,
+    channel: Arc<dyn RankChannel>,
     rank: u64,
     world_size: u64,
     /// The last beat of every other rank, and when it was first seen.
@@ -128,18 +134,12 @@ struct Listener {
 }
 
 impl Listener {
-    fn file(&self, rank: u64) -> PathBuf {
-        self.folder.join(format!("rank-{rank}.json"))
-    }
-
-    fn tell(&self, beat: u64, pacer: &mut Pacer, meter: &Meter) -> std::io::Result<()> {
+    fn tell(&self, beat: u64, pacer: &mut Pacer, meter: &Meter) -> Result<()> {
         let Some(pace) = pacer.pace() else { return Ok(()) };
         let told = Told { world_size: self.world_size, beat, pace, steps: meter.look(told_steps) };
-        let text = serde_json::to_vec(&told).map_err(std::io::Error::other)?;
-        // Replaced as a whole: nobody reads half of it.
-        let draft = self.folder.join(format!(".rank-{}.json", self.rank));
-        std::fs::write(&draft, text)?;
-        std::fs::rename(draft, self.file(self.rank))
+        let text = serde_json::to_vec(&told)
+            .map_err(|cause| Error::internal("put the pace of this rank into words").with_source(cause))?;
+        self.channel.tell(self.rank, &text)
     }
 
     /// Reads what the others tell.
@@ -147,7 +147,8 @@ impl Listener {
         let now = Instant::now();
         let mut others: Vec<(u64, Told)> = Vec::new();
         for rank in others_of(self.rank, self.world_size) {
-            let told = read(&self.file(rank)).filter(|told| told.world_size == self.world_size);
+            let told = self.channel.told(rank).and_then(|bytes| read(&bytes));
+            let told = told.filter(|told| told.world_size == self.world_size);
             let Some(told) = told else { continue };
             let seen = self.seen.entry(rank).or_insert((told.beat, now));
             if seen.0 != told.beat {
@@ -176,16 +177,18 @@ fn others_of(own: u64, world_size: u64) -> impl Iterator<Item = u64> {
     (0..world_size.min(MAX_RANKS)).filter(move |rank| *rank != own)
 }
 
-fn read(path: &Path) -> Option<Told> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
-    serde_json::from_slice(&bytes).ok()
+fn read(bytes: &[u8]) -> Option<Told> {
+    if bytes.len() as u64 > MAX_BYTES {
+        return None;
+    }
+    serde_json::from_slice(bytes).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_core::stall::{Stage, StallSplit, Took};
+    use std::path::Path;
 
     /// A loop of twenty steps, each after a stall.
     fn ran(fetch_ms: u64, step_ms: u64) -> Arc<Meter> {
@@ -194,15 +197,15 @@ mod tests {
         for step in 0..20 {
             let fetch = Duration::from_millis(fetch_ms);
             let stall = StallSplit { fetch, prep: Duration::ZERO };
-            meter.took(&Took { epoch: 0, step, samples: 1, stall, queue: Duration::ZERO }, now);
+            meter.took(&Took { epoch: 0, step, samples: 1, bytes: 1, stall, queue: Duration::ZERO }, now);
             meter.worked(now, now + Duration::from_millis(step_ms));
         }
         meter
     }
 
     fn listener(folder: &Path, rank: u64) -> Listener {
-        let folder = folder.to_owned();
-        Listener { folder, rank, world_size: 3, seen: BTreeMap::new(), watch: OthersWatch::default() }
+        let channel = Arc::new(RanksFolder::new(folder.to_owned()));
+        Listener { channel, rank, world_size: 3, seen: BTreeMap::new(), watch: OthersWatch::default() }
     }
 
     #[test]
@@ -233,16 +236,16 @@ mod tests {
         let mut rank = listener(folder.path(), 0);
         let told = |world_size| Told { world_size, beat: 1, pace: Pace::default(), steps: Vec::new() };
         let good = serde_json::to_vec(&told(3)).unwrap();
-        // What is left of it when the rest is cut off is no object.
         let long = [vec![b' '; MAX_BYTES as usize], good.clone()].concat();
         let other = serde_json::to_vec(&told(4)).unwrap();
         for bytes in [b"{".as_slice(), b"\xff\xfe", &long, &other, b"null"] {
-            std::fs::write(rank.file(1), bytes).unwrap();
-            assert_eq!(read(&rank.file(1)).filter(|told| told.world_size == 3), None);
+            rank.channel.tell(1, bytes).unwrap();
+            let heard = rank.channel.told(1).unwrap();
+            assert_eq!(read(&heard).filter(|told| told.world_size == 3), None);
             assert_eq!(rank.listen(&mut Pacer::new(&meter), &meter), None);
         }
-        std::fs::write(rank.file(1), good).unwrap();
-        assert_eq!(read(&rank.file(1)), Some(told(3)));
+        rank.channel.tell(1, &good).unwrap();
+        assert_eq!(read(&rank.channel.told(1).unwrap()), Some(told(3)));
     }
 
     #[test]
@@ -250,10 +253,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let meter = ran(1, 1);
         std::fs::write(folder.path().join("file"), b"").unwrap();
-        let error = Ranks::start(&folder.path().join("file"), 0, 2, &meter).unwrap_err();
+        let channel =
+            |name: &str| Arc::new(RanksFolder::new(folder.path().join(name))) as Arc<dyn RankChannel>;
+        let error = Ranks::start(&channel("file"), 0, 2, &meter).unwrap_err();
         assert!(error.message().contains("tell other ranks"), "{error}");
         let file = folder.path().join("job/rank-0.json");
-        let ranks = Ranks::start(&folder.path().join("job"), 0, 2, &meter).unwrap();
+        let ranks = Ranks::start(&channel("job"), 0, 2, &meter).unwrap();
         assert!(file.exists() && ranks.late().is_none());
         drop(ranks);
         assert!(!file.exists());

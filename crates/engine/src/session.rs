@@ -12,22 +12,25 @@ use crate::fetch::{Fetcher, Gate, Names, Tasks};
 use crate::inputs::Inputs;
 use crate::memory::{MemoryPlan, available_memory_bytes};
 use crate::meter::Meter;
-use crate::prepare::{Preparer, start_threads};
+use crate::prepare::{Preparer, run_threads};
 use crate::supply::{Supply, SupplyView, Taken};
+use crate::sync::AtomicU64;
 use forebay_core::cursor::Cursor;
 use forebay_core::manifest::Manifest;
 use forebay_core::plan::Sampler;
 use forebay_core::recipe::Recipe;
+use forebay_core::tune::Knobs;
 use forebay_core::window::{WindowLimits, share};
 use forebay_core::{Error, Result};
 use forebay_ops::{BufferPool, Program};
 use forebay_store::Store;
+use forebay_store::retry::AwayNotice;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// How long closing waits for a thread that is inside an op.
-const CLOSE_WAIT: Duration = Duration::from_millis(1500);
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// Bytes in flight on machines that do not say how much memory they have.
 const WINDOW_BYTES: u64 = 1 << 30;
@@ -56,7 +59,7 @@ impl Definition {
         config: LoaderConfig,
     ) -> Result<Self> {
         config.check()?;
-        let program = Program::compile(recipe)?;
+        let program = Program::compile_with(recipe, &config.functions.of(recipe)?)?;
         let inputs = Inputs::new(manifest, recipe)?;
         let sampler = config.sampler(manifest)?;
         let memory = MemoryPlan::new(&config, manifest, sampler.samples(), program.outputs())?;
@@ -133,6 +136,8 @@ pub(crate) struct Session {
     budget: Budget,
     gate: Arc<Gate>,
     tasks: Arc<Tasks>,
+    preparer: Arc<Preparer>,
+    memory: MemoryPlan,
     remote: bool,
 }
 
@@ -147,24 +152,13 @@ impl Session {
         let config = &definition.config;
         let outputs = definition.program.outputs().to_vec();
         let open_batches = definition.memory.open_batches;
-        let board = Arc::new(Board::new(
-            outputs,
-            definition.pool.clone(),
-            open_batches,
-            config.threads,
-            Arc::clone(meter),
-        ));
+        let finishes = definition.program.has_batch_functions() || config.finish_batch.is_some();
+        let board =
+            Arc::new(Board::new(outputs, definition.pool.clone(), open_batches, finishes, Arc::clone(meter)));
         let budget = Budget::new(definition.memory.payload_bytes);
         let remote = definition.store.is_remote();
         let gate = Arc::new(Gate::new(definition.window_limits(), remote && config.hedge));
         let tasks = Arc::new(Tasks::new(definition.store.as_ref())?);
-        let session = Self {
-            board: Arc::clone(&board),
-            budget: budget.clone(),
-            gate: Arc::clone(&gate),
-            tasks: Arc::clone(&tasks),
-            remote,
-        };
         let (retries, mut retry_queue) = mpsc::unbounded_channel();
         let preparer = Arc::new(Preparer {
             program: Arc::clone(&definition.program),
@@ -176,23 +170,37 @@ impl Session {
             meter: Arc::clone(meter),
             retries,
         });
+        let session = Self {
+            board: Arc::clone(&board),
+            budget: budget.clone(),
+            gate: Arc::clone(&gate),
+            tasks: Arc::clone(&tasks),
+            preparer: Arc::clone(&preparer),
+            memory: definition.memory,
+            remote,
+        };
         let fetcher = Arc::new(Fetcher {
             inputs: definition.inputs.clone(),
             store: Arc::clone(&definition.store),
             cache,
             sampler: definition.sampler.clone(),
             config: config.clone(),
-            open_batches,
             budget,
             board,
             meter: Arc::clone(meter),
             gate,
+            notice: AwayNotice::default(),
             tasks: Arc::clone(&tasks),
             // What runs in every preparing thread before its first sample is meant to run before any.
-            mover: (definition.program.only_hands_on() && config.thread_init.is_none())
+            mover: (definition.program.only_hands_on()
+                && !definition.inputs.has_records()
+                && config.thread_init.is_none()
+                && !finishes)
                 .then(|| Arc::clone(&preparer)),
             remote,
+            samples: definition.samples,
             sample_bytes: definition.sample_bytes,
+            batch_rows: AtomicU64::new(config.consumer.batch_size),
             base_bytes: (remote && config.memory_bytes.is_none()).then_some(definition.memory.payload_bytes),
         });
         match walk {
@@ -206,7 +214,7 @@ impl Session {
                 substitutes.tasks.spawn(async move { fetcher.fetch_substitute(batch, row, job).await });
             }
         });
-        start_threads(&preparer)?;
+        run_threads(&preparer, config.threads)?;
         Ok(session)
     }
 
@@ -225,6 +233,25 @@ impl Supply for Session {
         self.board.describe_wait()
     }
 
+    fn tune(&self, wanted: Knobs) -> Knobs {
+        if self.board.wanted_threads() != wanted.threads
+            && let Err(error) = run_threads(&self.preparer, wanted.threads)
+        {
+            tracing::warn!(%error, "fewer threads prepare than were wanted");
+        }
+        if self.board.open_batches() < wanted.open_batches {
+            let memory = self.memory.with_open_batches(wanted.open_batches);
+            // First the payloads give up their part, then batches take it.
+            if memory.payload_bytes != self.memory.payload_bytes {
+                self.budget.set_limit(memory.payload_bytes);
+            }
+            if memory.leaves_room(self.budget.used()) {
+                self.board.open_more(memory.open_batches);
+            }
+        }
+        Knobs { threads: self.board.wanted_threads(), open_batches: self.board.open_batches() }
+    }
+
     fn view(&self) -> SupplyView {
         let gate = self.gate.view();
         // What a disk of this machine gives says nothing about a link.
@@ -235,6 +262,7 @@ impl Supply for Session {
             window_requests: gate.window_requests as u64,
             link_bytes_per_second: link.map_or(0.0, |link| link.bytes_per_second),
             link_delay_seconds: link.map_or(0.0, |link| link.delay.as_secs_f64()),
+            store_away_seconds: gate.away_seconds,
             workers: 0,
         }
     }
@@ -246,6 +274,58 @@ impl Drop for Session {
         self.tasks.stop();
         if !self.board.threads_gone(CLOSE_WAIT) {
             tracing::warn!("a preparing thread is still inside an op; it ends by itself");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{SyntheticPayload, SyntheticSpec, synthetic};
+    use forebay_core::portion::{Consumer, LastBatch};
+    use forebay_core::rng::Rng;
+
+    const LIMIT: u64 = 200_000;
+
+    #[test]
+    fn p066_memory_stays_within_its_limit_and_no_batch_is_lost_while_knobs_are_turned() {
+        let payload = SyntheticPayload::Noise { bytes: 1000 };
+        let data = synthetic(SyntheticSpec { samples: 4000, payload, ..SyntheticSpec::default() }).unwrap();
+        let recipe = Recipe::from_json(
+            r#"[{"field": "bin", "decode": {"kind": "bytes"}, "ops": [{"op": "delay", "seconds": 1e-9}]}]"#,
+        )
+        .unwrap();
+        for seed in 0..4 {
+            let consumer = Consumer { rank: 0, world_size: 1, batch_size: 8, last_batch: LastBatch::Partial };
+            let config = LoaderConfig {
+                consumer,
+                threads: 2,
+                memory_bytes: Some(LIMIT),
+                epochs: Some(1),
+                ..LoaderConfig::default()
+            };
+            let definition =
+                Definition::new(data.manifest(), Arc::clone(data.store()), &recipe, config).unwrap();
+            let memory = definition.memory;
+            assert!(memory.most_open_batches > memory.open_batches, "{memory:?}");
+            let walk = Walk::From(Cursor::start_of(0));
+            let session = Session::start(&definition, None, walk, &Arc::default()).unwrap();
+            let (mut rng, mut held) = (Rng::keyed(seed, 0, 0), Knobs { threads: 2, open_batches: 0 });
+            let mut samples = 0;
+            for step in 0..500 {
+                let taken = loop {
+                    if let Some(taken) = session.take(Duration::from_secs(1)).unwrap() {
+                        break taken;
+                    }
+                };
+                samples += taken.batch.map_or(0, |batch| batch.len());
+                let wanted = Knobs { threads: 1 + rng.below(8) as usize, open_batches: 1 + step / 10 };
+                held = session.tune(wanted);
+                assert_eq!(held.threads, wanted.threads);
+                let bytes = held.open_batches as u64 * memory.batch_bytes + session.budget.used();
+                assert!(bytes <= LIMIT, "{bytes} bytes with {held:?}");
+            }
+            assert_eq!((samples, held.open_batches), (4000, memory.most_open_batches));
         }
     }
 }

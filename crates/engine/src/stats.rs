@@ -3,7 +3,8 @@
 use crate::cache::KeeperView;
 use crate::meter::Meter;
 use crate::supply::SupplyView;
-use forebay_core::stall::{Histogram, Straggler};
+use forebay_core::stall::{Histogram, StepByLength, Straggler};
+use forebay_core::tune::Choice;
 use std::collections::BTreeMap;
 
 /// What the counters say, with units in the names. The same words in Python, in JSON and in the docs.
@@ -19,6 +20,8 @@ pub struct Stats {
     pub skipped: u64,
     /// Bad samples replaced by another one.
     pub substituted: u64,
+    /// Samples that filters left out.
+    pub filtered: u64,
     /// From the first question of each iteration until it was last heard of: step, stall, queue and transfer together.
     pub wall_seconds: f64,
     /// Time the consumer spent between two batches.
@@ -63,6 +66,8 @@ pub struct Stats {
     pub link_bytes_per_second: f64,
     /// Time of a request when nothing of ours queues on the link; 0 while unknown.
     pub link_delay_seconds: f64,
+    /// Time in which the store was away: nobody answered, and requests waited for its return.
+    pub store_away_seconds: f64,
     /// Payloads that the cache had in memory.
     pub cache_memory_hits: u64,
     /// Payloads that the cache had on local disk.
@@ -109,6 +114,8 @@ pub struct Stats {
     pub rounds: u64,
     /// Steps of an epoch that hold samples of more than one size class.
     pub mixed_rounds: u64,
+    /// Samples of the epoch in hand that are in no batch, because each is larger than a batch may be.
+    pub left_out: u64,
     /// Share of bytes that padding every batch to its longest sample adds; 0 when samples are not classed by size.
     pub padding_waste: f64,
     /// The same share if samples were not classed by size.
@@ -147,6 +154,10 @@ pub struct Stats {
     pub percentiles: BTreeMap<String, f64>,
     /// Phases that the user named.
     pub phases: Vec<PhaseStats>,
+    /// How the time of a step follows from the length of its batch; nothing while batches are all of one length.
+    pub step_by_length: Option<StepByLength>,
+    /// Threads and open batches as the loader changed them by itself, with the reason; the newest last.
+    pub tuned: Vec<Choice>,
     /// The rank that makes the others wait, when ranks tell each other how they go and one does.
     pub straggler: Option<Straggler>,
 }
@@ -177,6 +188,7 @@ impl Stats {
             window_requests: view.window_requests,
             link_bytes_per_second: view.link_bytes_per_second,
             link_delay_seconds: view.link_delay_seconds,
+            store_away_seconds: view.store_away_seconds,
             workers: view.workers,
             ..self
         }
@@ -236,6 +248,7 @@ impl Meter {
             padding: self.padding.get(),
             skipped: self.skipped.get(),
             substituted: self.substituted.get(),
+            filtered: self.filtered.get(),
             wall_seconds: wall.as_secs_f64(),
             step_seconds: total.step_seconds,
             stall_seconds: total.fetch_stall_seconds + total.prep_stall_seconds,
@@ -271,6 +284,7 @@ impl Meter {
             skipped_batches: self.skipped_batches.get(),
             percentiles,
             phases: phases.collect(),
+            step_by_length: StepByLength::of(ledger.steps()),
             ..Stats::default()
         }
     }

@@ -10,8 +10,10 @@ use crate::feed::FeedSpec;
 use crate::meter::Meter;
 use forebay_core::Result;
 use forebay_core::cursor::Cursor;
+use forebay_core::plan::Sampler;
 use forebay_core::portion::{Consumer, Place};
 use forebay_core::stall::Making;
+use forebay_core::tune::Knobs;
 use forebay_ops::BufferPool;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,12 @@ use tokio::time::Instant;
 pub trait Supply: Send {
     /// The next batch if it is here within `wait`. An error is that batch's, and the loader's last.
     fn take(&self, wait: Duration) -> Result<Option<Taken>>;
+
+    /// Sets how many threads prepare and how many batches may be open, as far as that is possible now, and gives what holds.
+    /// What makes batches elsewhere has its own number of both.
+    fn tune(&self, wanted: Knobs) -> Knobs {
+        wanted
+    }
 
     /// What the next batch waits for, in words.
     fn describe_wait(&self) -> String;
@@ -39,8 +47,8 @@ pub trait Supplier: Send + Sync {
 pub struct Asked {
     /// What makes batches out of positions.
     pub feed: FeedSpec,
-    /// Positions of every epoch.
-    pub epoch_samples: u64,
+    /// What makes the plans.
+    pub sampler: Sampler,
     /// Whose batches.
     pub consumer: Consumer,
     /// In which order.
@@ -93,6 +101,8 @@ pub struct SupplyView {
     pub link_bytes_per_second: f64,
     /// Time of a request when nothing of ours queues on the link; 0 while unknown.
     pub link_delay_seconds: f64,
+    /// Time in which the store was away.
+    pub store_away_seconds: f64,
     /// Workers that batches come from; 0 when they are made here.
     pub workers: u64,
 }

@@ -166,13 +166,20 @@ fn a_server_that_goes_away_and_comes_back_costs_no_sample() {
 #[test]
 fn a_server_that_stays_away_is_an_error_that_names_it() {
     let (server, dataset, _folder) = bucket();
-    let retry = RetryOptions { tries: 2, first_pause: Duration::from_millis(1), ..RetryOptions::default() };
+    // Two tries are too few for anything but a store that is waited for.
+    let deadline = Duration::from_secs(2);
+    let retry =
+        RetryOptions { tries: 2, first_pause: Duration::from_millis(1), deadline, ..RetryOptions::default() };
     let mut loader = loader(&dataset, &recipe(), LoaderConfig { retry, ..config() });
+    let address = server.url().replace("http://", "");
     drop(server);
     loader.begin().unwrap();
     let error = next(&mut loader).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(error.report().contains("gave up after 2 tries"), "{error:?}");
+    let report = error.report();
+    assert!(report.contains("gave up after") && report.contains(&format!("s3://{BUCKET}/o/")), "{report}");
+    assert!(report.contains(&address) && report.contains("refused"), "{report}");
+    assert!(loader.stats().store_away_seconds > 1.0, "{:?}", loader.stats());
 }
 
 #[test]

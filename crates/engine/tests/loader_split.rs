@@ -8,6 +8,7 @@ mod timed;
 
 use common::*;
 use forebay_core::cache::{Capacity, Ownership};
+use forebay_core::manifest::{FieldInfo, FieldKind, Manifest, ManifestBuilder, Value};
 use forebay_core::metrics::Exposition;
 use forebay_core::recipe::Recipe;
 use forebay_core::stall::Split;
@@ -72,6 +73,39 @@ fn p070_step_and_fetch_stall_of_a_throttled_store_are_as_they_were_made() {
         let median = stats.percentiles["step_seconds_p50"];
         assert!((median * ingest / 8.0 - 1.0).abs() < 0.1, "{median}");
     }
+}
+
+#[test]
+fn p070_step_time_against_batch_length_is_part_of_the_report() {
+    // Every batch is one sample, of one to twelve thousand bytes.
+    let length = |sample: u64| 1000 * (1 + sample % 12);
+    let fields = vec![FieldInfo { name: "bin".into(), kind: FieldKind::Payload }];
+    let mut builder = ManifestBuilder::new(fields, serde_json::json!({}));
+    for sample in 0..120 {
+        let key = object_key(sample);
+        builder.add_object(&key, 12_000, 0).unwrap();
+        let payload = Value::Payload { object: None, offset: 0, length: length(sample) };
+        builder.add_sample(&key, &[(0, payload)]).unwrap();
+    }
+    let manifest = Manifest::open(builder.finish().unwrap()).unwrap();
+    let stats = in_virtual_time(async move {
+        let store = TimedStore::new(12_000, 1e9, |_, _| Reply::after(Duration::ZERO));
+        let config = LoaderConfig { epochs: Some(1), hedge: false, ..alone(1) };
+        let mut loader = loader_on(&manifest, store, &bytes_recipe(), config);
+        loader.begin().unwrap();
+        while let Some(batch) = next_timed(&mut loader).await.unwrap() {
+            // 5 ms, and 1 ms for each thousand bytes.
+            sleep(Duration::from_millis(5) + Duration::from_micros(batch.bytes())).await;
+        }
+        let bytes = loader.meter().steps().iter().map(|step| step.bytes).collect::<Vec<_>>();
+        assert!(bytes.iter().copied().eq((0..120).map(length)), "{bytes:?}");
+        loader.stats()
+    });
+    let found = stats.step_by_length.unwrap();
+    assert_eq!(found.steps, 120);
+    assert!((found.base_seconds - 0.005).abs() < 0.001, "{found:?}");
+    assert!((found.seconds_per_byte - 1e-6).abs() < 1e-7, "{found:?}");
+    assert!(found.explained > 0.9, "{found:?}");
 }
 
 #[test]
@@ -145,8 +179,8 @@ fn p076_retries_and_waits_are_those_that_the_store_caused() {
     // One object in eight fails the first time, every answer takes 50 ms, and two batches at most are under way.
     let text = in_virtual_time(async {
         let store = TimedStore::new(1000, f64::INFINITY, |key, attempt| Reply {
-            after: Duration::from_millis(50),
             fails: key.parse::<u64>().unwrap() % 8 == 0 && attempt == 1,
+            ..Reply::after(Duration::from_millis(50))
         });
         let config = LoaderConfig { epochs: Some(1), hedge: false, prefetch_batches: Some(1), ..alone(8) };
         let mut loader = loader_on(&manifest_of_objects(64, 1000), store, &bytes_recipe(), config);

@@ -23,8 +23,8 @@ impl Supplier for LeavesOut {
         let mut line = VecDeque::new();
         for epoch in cursor.epoch..cursor.epoch + 2 {
             let from = if epoch == cursor.epoch { cursor.clone() } else { Cursor::start_of(epoch) };
-            let portion = Portion::new(asked.epoch_samples, asked.consumer, &from)?;
-            let done = asked.epoch_samples.div_ceil(asked.consumer.batch_size) - portion.steps();
+            let portion = Portion::new(asked.sampler.samples(), asked.consumer, &from)?;
+            let done = asked.sampler.samples().div_ceil(asked.consumer.batch_size) - portion.steps();
             for step in 0..portion.steps() {
                 let places: Vec<_> = portion.batch(step).collect();
                 let batch = Batch {
@@ -34,6 +34,7 @@ impl Supplier for LeavesOut {
                     padding: places.iter().map(|place| place.padding).collect(),
                     columns: Vec::new(),
                     faults: Vec::new(),
+                    object: None,
                 };
                 let batch = (!self.0.contains(&(done + step))).then_some(batch);
                 line.push_back(Taken { batch, ..Taken::left_out(places, 1) });

@@ -88,7 +88,7 @@ fn p008_eight_connections_of_20_megabytes_a_second_give_six_times_one() {
 fn seconds_when_failing(bytes_per_second: f64, failing: u32) -> f64 {
     let (samples, bytes) = (4096, 115_000);
     in_virtual_time(async move {
-        let script = move |_: &str, attempt| Reply { after: DELAY, fails: attempt <= failing };
+        let script = move |_: &str, attempt| Reply { fails: attempt <= failing, ..Reply::after(DELAY) };
         let store = TimedStore::new(bytes, bytes_per_second, script);
         let manifest = manifest_of_objects(samples, bytes);
         let mut loader = loader_on(&manifest, store.clone(), &bytes_recipe(), once(32));
@@ -131,6 +131,67 @@ fn p013_a_hung_server_is_named_within_a_second_of_the_time_out() {
     }
     // And the process goes on.
     assert!(rate(64, deep(1), |_, _| Reply::after(DELAY)) > 0.0);
+}
+
+/// Seconds of an epoch of 115 KB objects over 100 ms and 1 Gb/s whose store is away from the second second on, how often it
+/// was asked for what it did not give, and how long it was found to be away.
+fn seconds_when_away(away: u64) -> (f64, u64, f64) {
+    let (samples, bytes) = (4096, 115_000);
+    in_virtual_time(async move {
+        let since = Instant::now();
+        let (from, until) = (Duration::from_secs(2), Duration::from_secs(2 + away));
+        let script = move |_: &str, _| {
+            let gone = (from..until).contains(&since.elapsed());
+            if gone { Reply::away() } else { Reply::after(DELAY) }
+        };
+        let store = TimedStore::new(bytes, 1.25e8, script);
+        let manifest = manifest_of_objects(samples, bytes);
+        let mut loader = loader_on(&manifest, store.clone(), &bytes_recipe(), once(32));
+        let (batches, seconds) = epoch_timed(&mut loader).await;
+        assert_each_once(ids(&batches), samples);
+        let asked: u64 = store.attempts().map(u64::from).sum();
+        (seconds, asked - samples, loader.stats().store_away_seconds)
+    })
+}
+
+#[test]
+fn p013_a_store_that_restarts_costs_its_absence_and_no_sample_and_is_left_alone_meanwhile() {
+    let (sound, ..) = seconds_when_away(0);
+    for away in [1, 30] {
+        let (seconds, in_vain, found) = seconds_when_away(away);
+        let absence = away as f64;
+        assert!(seconds <= sound + absence + 3.0, "{seconds:.1} s with {away} s away, {sound:.1} s without");
+        assert!((found - absence).abs() <= 2.0, "{found:.1} s of {away} s");
+        // What was in flight or about to be when it went, and then one every two seconds.
+        assert!(in_vain <= 400 + away / 2 + 8, "{in_vain} requests in vain in {away} s");
+    }
+}
+
+#[test]
+fn p013_a_store_that_stays_away_is_named_at_the_deadline_with_tries_and_time() {
+    let (error, seconds) = in_virtual_time(async {
+        let since = Instant::now();
+        let script = move |_: &str, _| {
+            if since.elapsed() < Duration::from_secs(1) { Reply::after(DELAY) } else { Reply::away() }
+        };
+        let store = TimedStore::new(1000, NO_LIMIT, script);
+        let retry = RetryOptions { deadline: Duration::from_secs(20), ..RetryOptions::default() };
+        let config = LoaderConfig { retry, ..once(32) };
+        let mut loader = loader_on(&manifest_of_objects(100_000, 1000), store, &bytes_recipe(), config);
+        loader.begin().unwrap();
+        let error = loop {
+            match next_timed(&mut loader).await {
+                Ok(batch) => assert!(batch.is_some()),
+                Err(error) => break error,
+            }
+        };
+        (error, since.elapsed().as_secs_f64())
+    });
+    let report = error.report();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(report.contains("read `timed://") && report.contains("connection refused"), "{report}");
+    assert!(report.contains("gave up after") && report.contains("in 20.0 s"), "{report}");
+    assert!((20.0..23.0).contains(&seconds), "{seconds:.1} s");
 }
 
 #[test]

@@ -54,6 +54,7 @@ fn batch(pool: &BufferPool, salt: u8) -> Batch {
             ("label".into(), column(Vec::new(), Dtype::I64)),
         ],
         faults: Vec::new(),
+        object: None,
     }
 }
 

@@ -18,6 +18,8 @@ pub mod launcher;
 mod metrics;
 mod open;
 mod open_peers;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod pages;
 pub mod peer;
 pub mod scale;
@@ -30,8 +32,10 @@ pub use certify::{MEMBER_NAME, MadeCredentials};
 pub use client::{Connect, RemoteKeeper, RemoteOptions, TcpConnector};
 pub use credentials::{Credentials, PeerTls, Token};
 pub use handshake::Purpose;
-pub use metrics::{Check, MetricsOptions, MetricsServer, Pages, Show};
+pub use metrics::{Check, FigureOptions, MetricsOptions, MetricsServer, Pages, Show, ShownFigures};
 pub use open::{Surroundings, cache_settings};
+#[cfg(feature = "otlp")]
+pub use otlp::{OtlpOptions, OtlpPush};
 pub use pages::{Events, Page, PageServer};
 pub use server::{Counts, Server, ServerOptions};
 pub use threads::Threads;

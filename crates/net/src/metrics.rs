@@ -4,18 +4,18 @@
 //! says nonsense costs the others a moment and this process nothing. Beyond this machine it shows figures only to those
 //! who show a token. What is shown comes from whoever starts it, made anew for each request.
 
+mod figures;
 mod pages;
 
+pub use figures::{FigureOptions, ShownFigures};
 pub use pages::{Check, Pages, Show};
 
 use crate::http::{Guard, REQUEST_TIME, Request, TOO_LONG, bind, read_head, wake, write_answer};
 use forebay_core::{Error, Result};
 use pages::{Answer, Page};
-use serde::Deserialize;
-use serde_json::Value;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -41,24 +41,11 @@ impl MetricsOptions {
         Ok(Self { listen: listen.to_owned(), token: token.transpose()? })
     }
 
-    /// From the setting `metrics`: an address, or a table with `listen` and `token_file`. The ranks of a host listen at
-    /// one port after the other, of which this is number `offset`.
-    pub fn from_json(value: &Value, offset: u64) -> Result<Self> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Table {
-            listen: String,
-            token_file: Option<PathBuf>,
-        }
-        let table = match value {
-            Value::String(listen) => Table { listen: listen.clone(), token_file: None },
-            other => Table::deserialize(other)
-                .map_err(|error| Error::invalid_config("read `metrics`").with_source(error))?,
-        };
-        let port =
-            table.listen.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+    /// As [`Self::new`], the port being that of the first of several processes, of which this is number `offset`.
+    fn at(listen: &str, token_file: Option<&Path>, offset: u64) -> Result<Self> {
+        let port = listen.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         let Some((host, port)) = port else {
-            let why = format!("read `metrics`: `{}` is no address such as `127.0.0.1:9464`", table.listen);
+            let why = format!("read `metrics`: `{listen}` is no address such as `127.0.0.1:9464`");
             return Err(Error::invalid_config(why));
         };
         let port = match port {
@@ -69,7 +56,7 @@ impl MetricsOptions {
                 ))
             })?,
         };
-        Self::new(&format!("{host}:{port}"), table.token_file.as_deref())
+        Self::new(&format!("{host}:{port}"), token_file)
     }
 }
 

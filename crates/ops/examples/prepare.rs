@@ -18,7 +18,7 @@ fn main() -> Result<()> {
         .map_err(|cause| Error::invalid_config("read the recipe").with_source(cause))?;
     let sample_id = SampleId(rest.first().and_then(|text| text.parse().ok()).unwrap_or(0));
 
-    let program = Program::compile(&Recipe { fields: vec![field] })?;
+    let program = Program::compile(&Recipe { fields: vec![field], ..Recipe::default() })?;
     let batch = BatchBuilder::new(program.outputs(), 1, &BufferPool::new(0));
     let mut writer = batch.claim(0).ok_or_else(|| Error::internal("claim the only row"))?;
     let sample = SampleContext { seed: 0, epoch: 0, sample_id };
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         &mut program.scratch(),
     )?;
     writer.commit();
-    for column in batch.finish(&[true]) {
+    for (_, column) in batch.finish(&[true])? {
         if let Column::Tensor { spec, data, .. } = column {
             let (mut out, mut log) = (std::io::stdout(), std::io::stderr());
             let written = out.write_all(data.as_slice()).and_then(|()| writeln!(log, "{spec:?}"));

@@ -1,13 +1,17 @@
 //! A batch in the making: every row is written once, by any thread, and rows that failed are closed up at the end.
 //!
 //! Fixed tensors are written where they stay. Everything else is kept one by one until [`BatchBuilder::finish`];
-//! tensors that turn out to have one shape are stacked there, which is the only copy a batch ever makes. Which
+//! tensors that turn out to have one shape are stacked there, and others padded to one if the recipe says so,
+//! which is the only copy a batch ever makes. Which
 //! samples belong to a batch, and what to do when one fails, is decided in the engine.
+
+mod pad;
 
 use crate::buffer::{Buffer, BufferPool, RowMut, Rows};
 use crate::value::{Output, OutputKind, Slot, Tensor, Value};
 use bytes::Bytes;
 use forebay_core::tensor::TensorSpec;
+use forebay_core::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -102,11 +106,13 @@ impl BatchBuilder {
         self.rows.done.get(row).is_some_and(|cell| lock(cell).is_some())
     }
 
-    /// Closes the batch. Rows whose `keep` is false are left out and later ones move up, in order.
+    /// Closes the batch: columns with their names. Rows whose `keep` is false are left out and later ones move up, in
+    /// order. Fails when tensors that should be padded do not fit together, and when a function gave one row a text and
+    /// another an array.
     ///
     /// # Panics
     /// When `keep` has not one entry per row, when a row to keep was not committed, or when a writer still lives.
-    pub fn finish(self, keep: &[bool]) -> Vec<Column> {
+    pub fn finish(self, keep: &[bool]) -> Result<Vec<(String, Column)>> {
         assert_eq!(keep.len(), self.rows.done.len(), "one keep flag per row");
         let mut kept_values: Vec<Vec<Option<Value>>> = Vec::with_capacity(keep.len());
         for (row, cell) in self.rows.done.iter().enumerate().filter(|(row, _)| keep[*row]) {
@@ -115,19 +121,28 @@ impl BatchBuilder {
             kept_values.extend(values);
         }
         let pool = &self.pool;
-        let columns = self.outputs.into_iter().zip(self.fixed).enumerate();
-        columns
-            .map(|(index, (output, fixed))| match (output.kind, fixed) {
+        let mut columns = Vec::with_capacity(self.outputs.len());
+        for (index, (output, fixed)) in self.outputs.into_iter().zip(self.fixed).enumerate() {
+            let values = kept_values
+                .iter_mut()
+                .map(|row| row[index].take().expect("a committed row has all its values"));
+            match (output.kind, fixed) {
                 (OutputKind::Tensor(spec), Some(rows)) => {
                     let buffer = rows.into_buffer().ok().expect("no writer outlives its batch");
-                    close_up(spec, buffer, keep)
+                    columns.push((output.name, close_up(spec, buffer, keep)));
+                }
+                (OutputKind::Padded(padding), _) => {
+                    let tensors = tensors(values.collect()).map_err(|why| mixed(&output.name, &why))?;
+                    columns.extend(pad::pad(&output.name, &padding, &tensors, pool)?);
                 }
                 (kind, _) => {
-                    let values = kept_values.iter_mut().map(|row| row[index].take());
-                    gather(&kind, values.map(|v| v.expect("a committed row has all its values")), pool)
+                    let column =
+                        gather(&kind, values.collect(), pool).map_err(|why| mixed(&output.name, &why))?;
+                    columns.push((output.name, column));
                 }
-            })
-            .collect()
+            }
+        }
+        Ok(columns)
     }
 }
 
@@ -166,6 +181,11 @@ impl RowWriter {
 }
 
 impl Column {
+    /// A column of values that are all of the kind of the first; says why not otherwise.
+    pub fn of(values: Vec<Value>, pool: &BufferPool) -> Result<Self, String> {
+        gather(&OutputKind::Any, values, pool)
+    }
+
     /// Extent of the batch axis.
     pub fn rows(&self) -> usize {
         match self {
@@ -192,25 +212,46 @@ fn close_up(spec: TensorSpec, mut buffer: Buffer, keep: &[bool]) -> Column {
     Column::Tensor { spec, rows, data: buffer }
 }
 
-fn gather(kind: &OutputKind, values: impl Iterator<Item = Value>, pool: &BufferPool) -> Column {
-    match kind {
-        OutputKind::Tensor(_) | OutputKind::Tensors => {
-            stack(pick(values, |v| if let Value::Tensor(tensor) = v { Some(tensor) } else { None }), pool)
-        }
-        OutputKind::Bytes => {
-            Column::Bytes(pick(values, |v| if let Value::Bytes(b) = v { Some(b) } else { None }))
-        }
-        OutputKind::Text => {
-            Column::Text(pick(values, |v| if let Value::Text(t) = v { Some(t) } else { None }))
-        }
-        OutputKind::Json => {
-            Column::Json(pick(values, |v| if let Value::Json(t) = v { Some(t) } else { None }))
-        }
-    }
+fn mixed(column: &str, why: &str) -> Error {
+    Error::function(format!("collate column `{column}`: {why}"))
 }
 
-fn pick<T>(values: impl Iterator<Item = Value>, take: impl Fn(Value) -> Option<T>) -> Vec<T> {
-    values.map(|value| take(value).expect("a value is of its column's kind")).collect()
+fn gather(kind: &OutputKind, values: Vec<Value>, pool: &BufferPool) -> Result<Column, String> {
+    let kind = match (kind, values.first()) {
+        (OutputKind::Any, None | Some(Value::Tensor(_))) => &OutputKind::Tensors,
+        (OutputKind::Any, Some(Value::Bytes(_))) => &OutputKind::Bytes,
+        (OutputKind::Any, Some(Value::Text(_))) => &OutputKind::Text,
+        (OutputKind::Any, Some(Value::Json(_))) => &OutputKind::Json,
+        (kind, _) => kind,
+    };
+    Ok(match kind {
+        OutputKind::Tensor(_) | OutputKind::Tensors | OutputKind::Padded(_) | OutputKind::Any => {
+            stack(tensors(values)?, pool)
+        }
+        OutputKind::Bytes => {
+            Column::Bytes(pick(values, |v| if let Value::Bytes(b) = v { Some(b) } else { None })?)
+        }
+        OutputKind::Text => {
+            Column::Text(pick(values, |v| if let Value::Text(t) = v { Some(t) } else { None })?)
+        }
+        OutputKind::Json => {
+            Column::Json(pick(values, |v| if let Value::Json(t) = v { Some(t) } else { None })?)
+        }
+    })
+}
+
+fn tensors(values: Vec<Value>) -> Result<Vec<Tensor>, String> {
+    pick(values, |v| if let Value::Tensor(tensor) = v { Some(tensor) } else { None })
+}
+
+/// Values of one kind: only functions give others.
+fn pick<T>(values: Vec<Value>, take: impl Fn(Value) -> Option<T>) -> Result<Vec<T>, String> {
+    let rows = values.into_iter().enumerate();
+    rows.map(|(row, value)| {
+        let other = value.kind_name();
+        take(value).ok_or_else(|| format!("row {row} holds {other}, its column does not"))
+    })
+    .collect()
 }
 
 /// One block of memory when all tensors have one element type and shape; themselves otherwise.

@@ -5,12 +5,15 @@
 
 use crate::buffer::BufferPool;
 use crate::decode::{json, label, npy, text};
+use crate::flow::{Flow, Home, make_held};
+use crate::function::{Function, Functions, Named, Uncalled};
 use crate::image_path::{HEADER_BYTES, ImagePath, ImageScratch};
-use crate::value::{Input, Output, OutputKind, SampleContext, Slot, Value};
+use crate::value::{Input, Output, OutputKind, Padding, SampleContext, Slot, Value};
 use bytes::Bytes;
 use forebay_core::recipe::{Decode, FieldRecipe, Op, Recipe};
 use forebay_core::tensor::{Dtype, TensorSpec};
-use forebay_core::{Error, Facts, Result};
+use forebay_core::{Error, Facts, Result, SampleId};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Unused memory kept for results that have no row of a batch.
@@ -20,6 +23,7 @@ const POOL_BYTES: usize = 64 << 20;
 pub struct Program {
     columns: Vec<Column>,
     outputs: Vec<Output>,
+    flow: Flow,
     pool: BufferPool,
 }
 
@@ -56,29 +60,42 @@ enum Path {
 }
 
 impl Program {
-    /// Compiles a recipe, or names everything that is wrong with it.
+    /// Compiles a recipe that calls no function, or names everything that is wrong with it.
     pub fn compile(recipe: &Recipe) -> Result<Program> {
+        Self::compile_with(recipe, &Functions::None.of(recipe)?)
+    }
+
+    /// Compiles a recipe to be looked at: what its columns are, and what can be kept of them. Functions are not called.
+    pub fn outline(recipe: &Recipe) -> Result<Program> {
+        let functions: Vec<Arc<dyn Function>> =
+            recipe.functions().map(|_| Arc::new(Uncalled) as Arc<dyn Function>).collect();
+        Self::compile_with(recipe, &functions)
+    }
+
+    /// Compiles a recipe whose functions are given, in the order of [`Recipe::functions`].
+    pub fn compile_with(recipe: &Recipe, functions: &[Arc<dyn Function>]) -> Result<Program> {
         let mut faults = recipe.check();
         if !faults.is_empty() {
             return Err(refused(&faults));
         }
         let mut columns = Vec::with_capacity(recipe.fields.len());
-        let mut outputs = Vec::with_capacity(recipe.fields.len());
+        let mut kinds = Vec::with_capacity(recipe.fields.len());
         for (index, field) in recipe.fields.iter().enumerate() {
             let mut found = Vec::new();
-            if let Some((column, kind)) = Column::compile(index, field, &mut found) {
+            if let Some((column, kind)) = Column::compile(index, &field.native(), &mut found) {
                 columns.push(column);
-                outputs.push(Output { name: field.output_name().to_owned(), kind });
+                kinds.push(kind);
             }
             faults.extend(found.into_iter().map(|fault| format!("field `{}`: {fault}", field.field)));
         }
         if faults.is_empty() {
-            return Ok(Self { columns, outputs, pool: BufferPool::new(POOL_BYTES) });
+            let (flow, outputs) = Flow::new(recipe, kinds, functions)?;
+            return Ok(Self { columns, outputs, flow, pool: BufferPool::new(POOL_BYTES) });
         }
         Err(refused(&faults))
     }
 
-    /// The columns, in the order of the recipe.
+    /// The columns, in the order of the recipe; those that functions of samples add come last.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
@@ -87,7 +104,7 @@ impl Program {
     pub fn only_hands_on(&self) -> bool {
         let hands_on =
             |column: &Column| column.delay.is_zero() && matches!(column.path, Path::Bytes | Path::Label(_));
-        self.columns.iter().all(hands_on)
+        self.flow.is_empty() && self.columns.iter().all(hands_on)
     }
 
     /// Memory for one thread.
@@ -128,26 +145,42 @@ impl Program {
         }
     }
 
-    /// Prepares one sample: `inputs[i]` and `slots[i]` belong to column `i`. After an error the slots hold nothing
-    /// worth reading.
+    /// Whether batches are to be given to [`Self::finish_batch`].
+    pub fn has_batch_functions(&self) -> bool {
+        self.flow.has_batch_functions()
+    }
+
+    /// Does what the recipe does to whole batches.
+    pub fn finish_batch(&self, (seed, epoch): (u64, u64), ids: &[SampleId], columns: Named) -> Result<Named> {
+        self.flow.call_with_batch((seed, epoch), ids, columns)
+    }
+
+    /// Prepares one sample: `inputs[i]` belongs to field `i` of the recipe, `slots[i]` to output `i`. False when a filter
+    /// leaves the sample out; then, and after an error, the slots hold nothing worth reading.
     pub fn prepare(
         &self,
         sample: &SampleContext,
         inputs: &[Input],
         slots: &mut [Slot<'_>],
         scratch: &mut Scratch,
-    ) -> Result<()> {
-        if inputs.len() != self.columns.len() || slots.len() != self.columns.len() {
+    ) -> Result<bool> {
+        if inputs.len() != self.columns.len() || slots.len() != self.outputs.len() {
             return Err(Error::internal(format!(
                 "prepare sample {}: {} columns, {} inputs and {} slots",
                 sample.sample_id,
-                self.columns.len(),
+                self.outputs.len(),
                 inputs.len(),
                 slots.len()
             )));
         }
-        for ((column, input), slot) in self.columns.iter().zip(inputs).zip(slots) {
-            column.prepare(sample, input, slot, scratch, &self.pool).map_err(|error| {
+        let mut held = if self.flow.is_empty() { Vec::new() } else { self.flow.held() };
+        for (index, (column, input)) in self.columns.iter().zip(inputs).enumerate() {
+            let mut fill = |slot: &mut Slot<'_>| column.prepare(sample, input, slot, scratch, &self.pool);
+            let filled = match self.flow.home(index) {
+                Home::Slot(slot) => fill(&mut slots[*slot]),
+                Home::Held(kind) => make_held(kind, &self.pool, fill).map(|value| held[index] = value),
+            };
+            filled.map_err(|error| {
                 error.while_doing(format_args!("prepare field `{}`", column.field)).with_facts(Facts {
                     field: Some(column.field.clone()),
                     sample_id: Some(sample.sample_id),
@@ -155,8 +188,17 @@ impl Program {
                     ..Facts::default()
                 })
             })?;
+            if !held.is_empty() && !self.flow.call(Some(index), sample, &mut held, slots)? {
+                return Ok(false);
+            }
         }
-        Ok(())
+        if !held.is_empty() {
+            if !self.flow.call(None, sample, &mut held, slots)? {
+                return Ok(false);
+            }
+            self.flow.settle(&mut held, slots)?;
+        }
+        Ok(true)
     }
 }
 
@@ -175,6 +217,7 @@ impl Column {
                     Op::Delay { seconds } => {
                         delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default();
                     }
+                    Op::PadBatch(_) if matches!(field.decode, Decode::Npy { .. }) => {}
                     _ => faults.push(format!("`{}` works on images only", op.name())),
                 }
             }
@@ -197,6 +240,10 @@ impl Column {
             Decode::Json {} => (Path::Json, OutputKind::Json),
             Decode::Text {} => (Path::Text, OutputKind::Text),
             Decode::Bytes {} => (Path::Bytes, OutputKind::Bytes),
+        };
+        let kind = match (kind, Padding::of(field)) {
+            (OutputKind::Tensors, Some(padding)) => OutputKind::Padded(padding),
+            (kind, _) => kind,
         };
         Some((Self { field: field.field.clone(), path, delay }, kind))
     }

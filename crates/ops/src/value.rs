@@ -6,7 +6,9 @@
 use crate::buffer::Buffer;
 use bytes::Bytes;
 use forebay_core::SampleId;
-use forebay_core::tensor::TensorSpec;
+use forebay_core::recipe::{Decode, FieldRecipe, Padded};
+use forebay_core::tensor::{Layout, TensorSpec};
+use std::ops::Range;
 
 /// What a random op may depend on, besides its place in the recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +58,37 @@ pub enum OutputKind {
     Tensor(TensorSpec),
     /// Tensors whose shape is known only after decoding.
     Tensors,
+    /// Tensors that are padded to one shape when the batch is closed.
+    Padded(Padding),
     /// Payloads as they are.
     Bytes,
     /// UTF-8 text.
     Text,
     /// JSON documents.
     Json,
+    /// What a function makes: any of the others, but the same throughout a batch.
+    Any,
+}
+
+/// How the tensors of a batch are made one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Padding {
+    /// As the recipe says it.
+    pub padded: Padded,
+    /// The axes that samples differ in.
+    pub axes: Range<usize>,
+}
+
+impl Padding {
+    /// How a column is padded, when it is.
+    pub(crate) fn of(field: &FieldRecipe) -> Option<Self> {
+        let axes = match (&field.decode, field.layout) {
+            (Decode::Image { .. }, Layout::Chw) => 1..3,
+            (Decode::Image { .. }, Layout::Hwc) => 0..2,
+            _ => 0..1,
+        };
+        field.padded().map(|padded| Self { padded: padded.clone(), axes })
+    }
 }
 
 impl OutputKind {
@@ -69,7 +96,7 @@ impl OutputKind {
     pub fn row_bytes(&self) -> usize {
         match self {
             Self::Tensor(spec) => spec.bytes(),
-            Self::Tensors | Self::Bytes | Self::Text | Self::Json => 0,
+            Self::Tensors | Self::Padded(_) | Self::Bytes | Self::Text | Self::Json | Self::Any => 0,
         }
     }
 }
@@ -94,6 +121,18 @@ pub enum Value {
     Text(String),
     /// The text of a JSON document, already checked.
     Json(String),
+}
+
+impl Value {
+    /// What it is, in words.
+    pub fn kind_name(&self) -> &'static str {
+        match self {
+            Self::Tensor(_) => "an array",
+            Self::Bytes(_) => "bytes",
+            Self::Text(_) => "text",
+            Self::Json(_) => "an object",
+        }
+    }
 }
 
 /// Decoded values with element type and shape, in C order.

@@ -34,6 +34,8 @@ pub enum When {
 pub enum Fault {
     /// An error of this kind.
     Fail(ErrorKind),
+    /// Nobody is there to answer.
+    Away,
     /// No answer, ever.
     Hang,
     /// The last byte or more of what was read is missing, and nobody says so.
@@ -110,6 +112,7 @@ impl FlakyStore {
         let (fault, rng) = self.draw(key);
         match fault {
             Some(Fault::Fail(kind)) => Err(self.failure(kind, doing, key)),
+            Some(Fault::Away) => Err(self.failure(ErrorKind::Unavailable, doing, key).with_away()),
             Some(Fault::Hang) => future::pending().await,
             Some(fault) => Ok(spoil(request().await?, fault, rng)),
             None => request().await,
@@ -135,7 +138,7 @@ fn spoil(bytes: Bytes, fault: Fault, rng: &mut Rng) -> Bytes {
             changed[place] ^= 1 << rng.below(8);
             changed.freeze()
         }
-        Fault::Fail(_) | Fault::Hang => bytes,
+        Fault::Fail(_) | Fault::Away | Fault::Hang => bytes,
     }
 }
 
@@ -170,6 +173,10 @@ impl Store for FlakyStore {
     fn list<'a>(&'a self, prefix: &'a str) -> BoxStream<'a, Result<ObjectMeta>> {
         match self.draw(prefix).0 {
             Some(Fault::Fail(kind)) => stream::iter([Err(self.failure(kind, "list", prefix))]).boxed(),
+            Some(Fault::Away) => {
+                let error = self.failure(ErrorKind::Unavailable, "list", prefix).with_away();
+                stream::iter([Err(error)]).boxed()
+            }
             Some(Fault::Hang) => stream::pending().boxed(),
             _ => self.inner.list(prefix),
         }

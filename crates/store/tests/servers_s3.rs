@@ -7,7 +7,8 @@
 
 use bytes::Bytes;
 use forebay_core::{ErrorKind, Result};
-use forebay_store::cloud::store::{Bucket, client_options, no_retries};
+use forebay_store::cloud::connector::Connector;
+use forebay_store::cloud::store::{Bucket, no_retries};
 use forebay_store::cloud::{CloudStore, s3::S3Store};
 use forebay_store::{ByteRange, Store, StoreOptions, conformance};
 use forebay_testkit::skip::server;
@@ -110,7 +111,7 @@ async fn the_store_of_the_other_clouds_conforms_but_for_control_characters() {
     let Some(endpoint) = server("FOREBAY_TEST_S3") else { return };
     let make = move || {
         let builder = AmazonS3Builder::from_env()
-            .with_client_options(client_options(&StoreOptions::new())?)
+            .with_http_connector(Connector::default())
             .with_retry(no_retries())
             .with_endpoint(&endpoint)
             .with_allow_http(true)

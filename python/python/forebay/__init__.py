@@ -21,15 +21,17 @@ from typing import TYPE_CHECKING, Any
 from forebay._materialize import materialize
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
+from forebay._sample_ops import filter, map, map_batch
 from forebay.analysis import Analysis, analyze
 from forebay.batch import Batch, Payloads
-from forebay.dataset import Dataset, mix, open, synthetic
+from forebay.dataset import Dataset, join, mix, open, synthetic
 from forebay.errors import (
     CancelledError,
     CorruptError,
     DeniedError,
     ExhaustedError,
     ForebayError,
+    FunctionError,
     InternalError,
     InvalidConfigError,
     NotFoundError,
@@ -38,7 +40,20 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.loader import BadSample, Loader, show
-from forebay.recipe import IMAGENET, Column, Image, Normalization, Recipe, image, json, label, npy, raw, text
+from forebay.recipe import (
+    IMAGENET,
+    Column,
+    Image,
+    Normalization,
+    Recipe,
+    SampleOp,
+    image,
+    json,
+    label,
+    npy,
+    raw,
+    text,
+)
 from forebay.stats import Stats
 
 if TYPE_CHECKING:
@@ -57,6 +72,7 @@ __all__ = [
     "DeniedError",
     "ExhaustedError",
     "ForebayError",
+    "FunctionError",
     "Image",
     "InternalError",
     "InvalidConfigError",
@@ -65,15 +81,20 @@ __all__ = [
     "NotFoundError",
     "Payloads",
     "Recipe",
+    "SampleOp",
     "StaleError",
     "Stats",
     "UnavailableError",
     "UnsupportedError",
     "__version__",
     "analyze",
+    "filter",
     "image",
+    "join",
     "json",
     "label",
+    "map",
+    "map_batch",
     "materialize",
     "mix",
     "npy",

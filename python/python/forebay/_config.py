@@ -72,8 +72,7 @@ def refuse(name: str) -> None:
     reasons = {
         "sampler": "order is a function of dataset, seed and epoch: use `shuffle` and `seed`",
         "batch_sampler": "order is a function of dataset, seed and epoch: use `shuffle`, `seed` and `batch_size`",
-        "collate_fn": "batches are collated in native code: say what a column is in the recipe",
-        "transform": "say it with ops of the recipe, or in the training loop",
+        "transform": "say it with ops of the recipe: `.map(function)` of a column calls one of yours",
     }
     if name in reasons:
         raise UnsupportedError(f"make loader: `{name}` is not taken", hint=reasons[name])
@@ -163,7 +162,9 @@ def _via(value: Any) -> str:
 def _metrics(value: Any) -> str:
     """The setting as JSON, for the native loader, which checks it."""
     if not isinstance(value, str | Mapping):
-        raise TypeError(f"is {value!r}: give 'host:port', or a dict with `listen` and `token_file`")
+        raise TypeError(
+            f"is {value!r}: give 'host:port', 'otlp', or a dict with `listen`, `token_file` and `otlp`"
+        )
     try:
         return json.dumps(dict(value) if isinstance(value, Mapping) else value, default=os.fspath)
     except (TypeError, ValueError) as problem:
@@ -174,6 +175,12 @@ def _folder(value: Any) -> str:
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"is {value!r}: give a folder")
     return os.fspath(value)
+
+
+def _store(value: Any) -> Any:
+    if value != "torch" and not all(callable(getattr(value, name, None)) for name in ("set", "check", "get")):
+        raise TypeError(f'is {value!r}: give "torch", or a store of torch.distributed')
+    return value
 
 
 def _read_json(text: str) -> Any:
@@ -211,6 +218,18 @@ def _read_size_classes(text: str) -> Any:
     return [_read_number(bound.strip()) for bound in text.split(",") if bound.strip()]
 
 
+def _bucket(value: Any) -> float | list[int]:
+    """The ratio of the lengths in a batch, or the first length of every bucket but the first."""
+    if isinstance(value, list | tuple):
+        bounds = [_bytes(bound) for bound in value]
+        if not bounds or any(one >= next_ for one, next_ in itertools.pairwise(bounds)):
+            raise ValueError(f"is {value!r}: boundaries are lengths that rise")
+        return bounds
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1.05 <= value <= 1e6:
+        raise ValueError(f"is {value!r}: give a ratio such as 1.25, at least 1.05, or a list of boundaries")
+    return float(value)
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise TypeError(f"is {value!r}: give a name")
@@ -225,10 +244,13 @@ def _limit(value: Any) -> int | float:
     return _whole(0)(value)
 
 
-def _function(value: Any) -> Any:
-    if not callable(value):
-        raise TypeError(f"is {value!r}: give a function of the thread's number")
-    return value
+def _function(of: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not callable(value):
+            raise TypeError(f"is {value!r}: give a function of {of}")
+        return value
+
+    return check
 
 
 def _anything(value: Any) -> Any:
@@ -266,13 +288,17 @@ _SIZE = _or_auto(_bytes)
 _COUNT = _or_auto(_whole(1))
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
-    "batch_size": Argument(1, _or_none(_whole(1)), _read_number),
+    "batch_size": Argument(UNSET, _or_none(_whole(1)), _read_number),
     "shuffle": Argument(False, _one_of(False, True, "full", "block", "resample"), read_bool),
     "epoch_samples": Argument(None, _or_none(_whole(1, 2**48)), _read_number),
     "sharding": Argument(None, _or_none(_sharding)),
     "parts": Argument(None, _or_none(_whole(1, 1024)), _read_number),
     "size_classes": Argument(None, _or_none(_size_classes), _read_size_classes),
     "size_field": Argument(None, _or_none(_text)),
+    "bucket": Argument(None, _or_none(_bucket), _read_size_classes),
+    "batch_bytes": Argument(None, _or_none(_bytes)),
+    "oversize": Argument(None, _or_none(_one_of("alone", "drop"))),
+    "length_field": Argument(None, _or_none(_text)),
     "seed": Argument(None, _or_none(_whole(0, 2**64 - 1)), _read_number),
     "drop_last": Argument(None, _or_none(_bool), read_bool),
     "last_batch": Argument(None, _or_none(_one_of("drop", "partial", "pad", "wrap"))),
@@ -284,6 +310,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "via": Argument(None, _or_none(_via), _read_json),
     "metrics": Argument(None, _or_none(_metrics), _read_json),
     "ranks_folder": Argument(None, _or_none(_folder)),
+    "ranks_store": Argument(None, _or_none(_store)),
     "inflight": Argument(None, _COUNT, _read_number),
     "request_bytes": Argument(None, _SIZE),
     "request_tries": Argument(None, _or_auto(_whole(1, 1000)), _read_number),
@@ -298,13 +325,18 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "world_size": Argument(None, _or_none(_whole(1)), _read_number),
     "on_error": Argument("raise", _one_of("raise", "skip", "substitute")),
     "max_errors": Argument(None, _or_none(_limit), _read_number),
+    "quarantine": Argument(None, _or_none(_folder)),
+    "ledger": Argument(None, _or_none(_folder)),
     "output": Argument("numpy", _one_of("numpy", "torch", "jax", "dlpack")),
     "epochs": Argument(None, _or_none(_whole(1)), _read_number),
     "block_bytes": Argument(None, _SIZE),
     "group_blocks": Argument(None, _COUNT, _read_number),
     "pin_memory": Argument(False, _bool, read_bool),
     "persistent_workers": Argument(True, _bool, read_bool),
-    "worker_init_fn": Argument(None, _or_none(_function)),
+    "processes": Argument(None, _or_none(_whole(0, 1024)), _read_number),
+    "collate": Argument(None, _or_none(_function("a list of samples"))),
+    "collate_fn": Argument(None, _or_none(_function("a list of samples"))),
+    "worker_init_fn": Argument(None, _or_none(_function("the thread's number"))),
     "generator": Argument(None, _anything),
     "multiprocessing_context": Argument(None, _anything),
     "pin_memory_device": Argument(None, _anything),

@@ -58,7 +58,7 @@ def materialize(
     def run(dry: bool) -> dict[str, Any]:
         native, text = loader.dataset.native, loader.recipe.to_json()
         said = _native.materialize(
-            native, text, loader._settings, os.fspath(out), **arguments, dry_run=dry, progress=progress
+            native, text, loader._told(), os.fspath(out), **arguments, dry_run=dry, progress=progress
         )
         return dict(json.loads(said))
 

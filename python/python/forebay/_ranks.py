@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import Any
 
 from forebay.errors import InvalidConfigError
 
-__all__ = ["discover", "on_this_host"]
+__all__ = ["discover", "on_this_host", "store_of"]
 
 _log = logging.getLogger("forebay")
 
@@ -42,6 +43,19 @@ def on_this_host(world_size: int) -> int:
         if text.isdigit():
             return max(1, min(int(text), world_size))
     return 1
+
+
+def store_of(store: Any) -> Any:
+    """The store that ranks share: of the process group when it is `"torch"`, else what was given."""
+    if not isinstance(store, str):
+        return store
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        raise InvalidConfigError(
+            'share a store with other ranks: ranks_store is "torch", but there is no process group',
+            hint="call torch.distributed.init_process_group before the loader is made, or give ranks_folder",
+        )
+    return distributed.distributed_c10d._get_default_store()
 
 
 def _from_torch() -> tuple[int, int, str] | None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from forebay import _ranks
+from forebay import _native, _ranks
+from forebay._config import Unset
 from forebay.dataset import Dataset
 from forebay.errors import InvalidConfigError
 
 __all__ = ["order_text", "settings_of"]
+
+_MOST_ROWS = 2**20
+"""Samples of a batch that only `batch_bytes` bounds."""
 
 _ARRIVAL_WINDOW = 1024
 """Places by which a sample may be late when the order is by arrival and no window is given."""
@@ -34,8 +38,11 @@ def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         )
     prefetch, factor = config["prefetch_batches"], config["prefetch_factor"]
     threads = config["num_workers"]
+    if threads is None and config["processes"]:
+        # A thread waits for each helper, and needs no processor for that.
+        threads = max(_native.available_threads(), config["processes"])
     return {
-        "batch_size": 1 if config["batch_size"] is None else config["batch_size"],
+        "batch_size": _batch_size(config),
         "rank": rank,
         "world_size": world_size,
         "last_batch": _last_batch(config),
@@ -48,6 +55,10 @@ def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "parts": config["parts"],
         "size_classes": config["size_classes"],
         "size_field": config["size_field"],
+        "bucket": config["bucket"],
+        "batch_bytes": config["batch_bytes"],
+        "oversize": config["oversize"],
+        "length_field": config["length_field"],
         "seed": seed,
         "threads": None if threads is None else max(threads, 1),
         "prefetch_batches": factor if prefetch is None else prefetch,
@@ -55,6 +66,8 @@ def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "window": window,
         "on_error": config["on_error"],
         "max_errors": config["max_errors"],
+        "quarantine": config["quarantine"],
+        "ledger": config["ledger"],
         "timeout": config["timeout"],
         "inflight": config["inflight"],
         "request_bytes": config["request_bytes"],
@@ -62,6 +75,7 @@ def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "via": config["via"],
         "metrics": config["metrics"],
         "ranks_folder": config["ranks_folder"],
+        "ranks_store": config["ranks_store"],
         "command": [sys.executable, "-m", "forebay"],
         "slow_start": config["slow_start"],
         "hedge": config["hedge"],
@@ -69,9 +83,23 @@ def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "request_timeout": config["request_timeout"],
         "request_deadline": config["request_deadline"],
         "local_ranks": _ranks.on_this_host(world_size),
+        # Not an argument: without it stalls are not explained and nothing tunes itself. A bench measures what it costs.
+        "metering": True,
         "epochs": config["epochs"],
         "thread_init": config["worker_init_fn"],
     }
+
+
+def _batch_size(config: dict[str, Any]) -> int:
+    size = config["batch_size"]
+    if isinstance(size, Unset):
+        # Bytes alone bound a batch, when they do.
+        return 1 if config["batch_bytes"] is None else _MOST_ROWS
+    if size is None and not (config["bucket"] is None and config["batch_bytes"] is None):
+        raise InvalidConfigError(
+            "make loader: batch_size=None yields single samples, but `bucket` or `batch_bytes` cuts batches"
+        )
+    return 1 if size is None else int(size)
 
 
 def _last_batch(config: dict[str, Any]) -> str:
@@ -98,5 +126,8 @@ def order_text(settings: dict[str, Any], data: Dataset) -> str:
         names += ["sharding", "parts", "batch_size"]
     if settings["size_classes"] is not None:
         names += ["size_classes", "size_field", "batch_size", "world_size"]
+    # Bytes alone only cut what stays where it is, as the batch size does.
+    if settings["bucket"] is not None or settings["oversize"] == "drop":
+        names += ["bucket", "batch_bytes", "oversize", "length_field", "batch_size"]
     told = {name: settings[name] for name in names if settings[name] is not None}
     return ":".join([text, *(f"{name}={value}" for name, value in told.items())])

@@ -84,8 +84,8 @@ def analyze(
         raise InvalidConfigError("measure a pipeline: an epoch has no batch")
     batches = [loader.show(loader.epoch, number) for number in range(count)]
     stretches = _steps(step, batches, seconds)
-    alone = {"window": None, "epochs": None, "via": None, "metrics": None, "ranks_folder": None}
-    settings = {**loader._settings, **alone}
+    alone = {"window": None, "epochs": None, "via": None, "metrics": None}
+    settings = {**loader._told(), **alone, "ranks_folder": None, "ranks_store": None}
     text = _native.analyze(
         loader.dataset.native, loader.recipe.to_json(), settings, float(seconds), stretches, what_if
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from forebay import _native
 from forebay._native import Payloads
 
-__all__ = ["Batch", "Payloads", "wrap"]
+__all__ = ["DTYPES", "Batch", "Payloads", "array_of", "bfloat16", "samples_of", "wrap", "wrap_columns"]
 
 
 class Batch(dict[str, Any]):
@@ -61,25 +61,40 @@ class Batch(dict[str, Any]):
 
 def wrap(native: tuple[Any, ...], output: Output, *, single: bool = False) -> Batch:
     """A batch from what the native loader gave; with `single`, its only sample without the batch axis."""
-    epoch, step, rows, ids, padding, columns = native
+    epoch, step, rows, ids, padding, columns, _ = native
     batch = Batch(
+        wrap_columns(columns, output),
         ids=np.ndarray((rows,), np.uint64, memoryview(ids)),
         padding=np.ndarray((rows,), np.bool_, memoryview(padding)),
         epoch=epoch,
         step=step,
     )
+    if single:
+        for name, values in batch.items():
+            batch[name] = values[0]
+    return batch
+
+
+def wrap_columns(columns: Iterable[tuple[str, str, Any]], output: Output | None = None) -> dict[str, Any]:
+    """Columns as Python has them, from what the native side gave."""
+    made: dict[str, Any] = {}
+    convert = output or (lambda array, _dtype: array)
     for name, kind, value in columns:
         if kind == "tensor":
-            batch[name] = output(_array(*value), value[1])
+            made[name] = convert(array_of(*value), value[1])
         elif kind == "tensors":
-            batch[name] = [output(_array(*one), one[1]) for one in value]
+            made[name] = [convert(array_of(*one), one[1]) for one in value]
         elif kind == "json":
-            batch[name] = [json.loads(text) for text in value]
+            made[name] = [json.loads(text) for text in value]
         else:
-            batch[name] = value
-        if single:
-            batch[name] = batch[name][0]
-    return batch
+            made[name] = value
+    return made
+
+
+def samples_of(batch: Batch) -> list[dict[str, Any]]:
+    """The samples of a batch one by one, as dicts; arrays are views of the batch's memory."""
+    columns = [(name, list(values)) for name, values in batch.items()]
+    return [{name: values[row] for name, values in columns} for row in range(len(batch.ids))]
 
 
 Output = Callable[[npt.NDArray[Any], str], Any]
@@ -118,7 +133,7 @@ def _jax_output() -> Output:
     return lambda array, _dtype: jax.device_put(array, may_alias=True)
 
 
-_DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "bool": np.dtype(np.bool_),
     "u8": np.dtype(np.uint8),
     "u16": np.dtype(np.uint16),
@@ -134,20 +149,21 @@ _DTYPES = {
 }
 
 
-def _array(memory: _native.Memory, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    return np.ndarray(shape, _DTYPES.get(dtype) or _bfloat16(), memoryview(memory))
+def array_of(memory: _native.Memory, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """An array over native memory, without a copy."""
+    return np.ndarray(shape, DTYPES.get(dtype) or bfloat16(), memoryview(memory))
 
 
-def _bfloat16() -> np.dtype[Any]:
+def bfloat16() -> np.dtype[Any]:
     """NumPy has no bfloat16: the one of `ml_dtypes` when that is installed, as with JAX, else its bits as `uint16`."""
-    if "bf16" not in _DTYPES:
+    if "bf16" not in DTYPES:
         try:
             import ml_dtypes
         except ImportError:
-            _DTYPES["bf16"] = np.dtype(np.uint16)
+            DTYPES["bf16"] = np.dtype(np.uint16)
         else:
-            _DTYPES["bf16"] = np.dtype(ml_dtypes.bfloat16)
-    return _DTYPES["bf16"]
+            DTYPES["bf16"] = np.dtype(ml_dtypes.bfloat16)
+    return DTYPES["bf16"]
 
 
 def _describe(value: Any) -> str:

@@ -1,8 +1,8 @@
 """Datasets: which samples exist and where each lies.
 
 `open` turns a folder, tar shards or a manifest into a `Dataset`; `synthetic` makes one out of nothing, for tests and
-measurements; `mix` makes one of several by weight. A dataset is read by a `Loader`; `dataset[i]` shows one sample as it
-is stored.
+measurements; `mix` makes one of several by weight, `join` one of several by key. A dataset is read by a `Loader`;
+`dataset[i]` shows one sample as it is stored.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from forebay import _config, _native
 from forebay.errors import ForebayError, InvalidConfigError, StaleError
 
-__all__ = ["Dataset", "mix", "open", "synthetic"]
+__all__ = ["Dataset", "join", "mix", "open", "synthetic"]
 
 _log = logging.getLogger("forebay")
 
@@ -29,7 +29,7 @@ Progress = Callable[[int, int, int, int], object]
 
 
 class Dataset:
-    """A versioned set of samples. Made by `open`, `synthetic` and `mix`.
+    """A versioned set of samples. Made by `open`, `synthetic`, `mix` and `join`.
 
     It can be pickled: the copy opens the same spec again and refuses, with `StaleError`, when the data changed in
     between. In a forked child it opens itself again.
@@ -106,7 +106,7 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """How it is stored: `tar`, `tree`, `table`, `rows`, `synthetic` or `mix`."""
+        """How it is stored: as `open` names it, or `rows`, `synthetic`, `mix` or `join`."""
         return self.native.kind()
 
     @property
@@ -150,7 +150,8 @@ def open(
         or `synthetic://?samples=1000&bytes=4096`. Several parts may be given as a list or joined by `::`;
         braces, globs and `${NAME}` are replaced.
     labels: a CSV or JSONL file of labels for a folder of files. Looked for in the folder when not given.
-    kind: `tar`, `tree` or `table`, when it should not be guessed.
+    kind: `tar`, `tfrecord`, `jsonl`, `zip`, `recordio`, `mds`, `litdata`, `tree` or `table`, when it should not be
+        guessed.
     manifest_dir: where manifests are kept between runs.
     storage_options: what a remote store is told: `endpoint`, credentials, trust (`docs/guide/remote.md`). Files of this
         machine take none.
@@ -271,6 +272,30 @@ def mix(
     )
 
 
+def join(
+    *parts: Dataset | str | os.PathLike[str],
+    missing: Literal["refuse", "skip", "keep"] = "refuse",
+    any_order: bool = False,
+) -> Dataset:
+    """One dataset whose samples have the fields of all: `fb.join("images-*.tar", "captions-*.tar")`.
+
+    parts: datasets, or what `open` takes. Samples with one key belong together. The first says which samples there are
+        and in which order they lie; a field that several have is that of the first of them.
+    missing: what becomes of a sample that one of them lacks. `"refuse"` is an error that names the keys, `"skip"`
+        leaves it out, `"keep"` keeps it without those fields; what the first lacks is left out. `notes` says how many.
+    any_order: whether the others may hold their samples in another order than the first. Then what is one sequential
+        read of the first is many small ones of the others, so it is an error unless it is asked for.
+    """
+    opened = [part if isinstance(part, Dataset) else open(part) for part in parts]
+    native = _native.join([part.native for part in opened], missing=missing, any_order=any_order)
+    how = {
+        "parts": [(part._how, part.version) for part in opened],
+        "missing": missing,
+        "any_order": any_order,
+    }
+    return Dataset(("join", how), opened=native)
+
+
 def _given(name: str, value: Any, read: Callable[[str], Any] = str) -> Any:
     """An argument of `open`, or what the environment says in its place."""
     text = os.environ.get(f"FOREBAY_{name.upper()}", "").strip()
@@ -311,4 +336,7 @@ def _open_native(how: str, options: dict[str, Any]) -> _native.Dataset:
     if how == "mix":
         parts = [(Dataset(part, version), weight) for part, version, weight in options["parts"]]
         return _native.mix([(part.native, weight) for part, weight in parts])
+    if how == "join":
+        joined = [Dataset(part, version).native for part, version in options["parts"]]
+        return _native.join(joined, missing=options["missing"], any_order=options["any_order"])
     return _native.open(**options) if how == "open" else _native.synthetic(**options)

@@ -7,6 +7,7 @@ All derive from `ForebayError`; some are also a builtin, so that `except FileNot
 
 from __future__ import annotations
 
+import traceback
 from typing import Any, ClassVar
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "DeniedError",
     "ExhaustedError",
     "ForebayError",
+    "FunctionError",
     "InternalError",
     "InvalidConfigError",
     "NotFoundError",
@@ -78,11 +80,28 @@ class ForebayError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # The notes are made again from the hint; keyword arguments do not survive the default way.
         facts = {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
-        return (_rebuild, (type(self), str(self), facts))
+        cause = None if self.__cause__ is None else Traceback.of(self.__cause__)
+        return (_rebuild, (type(self), str(self), facts, cause))
 
 
-def _rebuild(cls: type[ForebayError], message: str, facts: dict[str, Any]) -> ForebayError:
-    return cls(message, **facts)
+def _rebuild(
+    cls: type[ForebayError], message: str, facts: dict[str, Any], cause: str | None = None
+) -> ForebayError:
+    made = cls(message, **facts)
+    made.__cause__ = None if cause is None else Traceback(cause)
+    return made
+
+
+class Traceback(Exception):
+    """The traceback of an exception of another process, as text: an exception cannot take its own there."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}" if self.args else ""
+
+    @staticmethod
+    def of(problem: BaseException) -> str:
+        """An exception with its causes, as Python prints it."""
+        return "".join(traceback.format_exception(problem))
 
 
 class InvalidConfigError(ForebayError, ValueError):
@@ -143,3 +162,9 @@ class InternalError(ForebayError, RuntimeError):
     """A fault of Forebay; please report it."""
 
     kind = "internal"
+
+
+class FunctionError(ForebayError, RuntimeError):
+    """A function of the recipe raised, or gave what it may not; what it raised is `__cause__`."""
+
+    kind = "function"

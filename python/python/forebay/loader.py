@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from forebay import _config, _native
+from forebay import _config, _native, _ranks
+from forebay._calls import Calls, check_elsewhere
 from forebay._config import UNSET, Unset
 from forebay._service import Service
 from forebay._settings import order_text, settings_of
@@ -30,7 +31,7 @@ __all__ = ["BadSample", "Loader", "show"]
 _log = logging.getLogger("forebay")
 
 # What one loader of a rank does, and those that it makes to help or to look do not.
-_ALONE = {"metrics": None, "ranks_folder": None}
+_ALONE = {"metrics": None, "ranks_folder": None, "ranks_store": None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Loader:
 
     data: a `Dataset`, or what `open` takes.
     recipe: columns (`[fb.image("jpg").resize(224), fb.label("cls")]`), a `Recipe`, JSON or TOML.
-    batch_size: samples per batch and rank, 1 if not given. `None` yields single samples without a batch axis.
+    batch_size: samples per batch and rank, 1 if not given; the most of them with `bucket` or `batch_bytes`. `None`
+        yields single samples without a batch axis.
     shuffle: `False` keeps the stored order. `"full"` permutes all samples; `"block"` permutes blocks of neighbours
         and mixes them in groups, so that reads stay sequential. `True` is `"block"` for shards and `"full"` for one
         object per sample. `"resample"` draws every sample from all, with replacement. A `mix` needs one of the
@@ -68,12 +70,25 @@ class Loader:
     size_classes: gives all ranks samples of about one size at every step: a number of classes that hold equal shares of
         all bytes, or boundaries in bytes such as `[1024, "4KiB"]`. Batch size and world size are part of the order.
     size_field: the field whose payload counts for `size_classes`; all fields together if not given.
+    bucket: batches of samples of about one length: the longest is at most so many times the shortest (`1.25`), or
+        boundaries of buckets such as `[1024, "4KiB"]`. Any order can be bucketed, and batches are the same on any
+        number of ranks. Batches that did not become full come at the end of the epoch; `last_batch="drop"` leaves them
+        out.
+    batch_bytes: most bytes of a batch, such as `"64MiB"`: the sum of its lengths, or with `bucket` its longest length
+        times its samples, which is what it takes padded. `batch_size` is then the most samples of a batch, and need
+        not be given. The number of batches may differ from epoch to epoch.
+    oversize: what a sample does that alone is larger than `batch_bytes`: `"alone"` (the default) makes it a batch of
+        its own, `"drop"` leaves it out; `stats()["left_out"]` counts it.
+    length_field: what a length is for `bucket` and `batch_bytes`: the bytes of this field's payload, or the number in
+        this integer field, such as a count of tokens; all payloads together if not given.
     seed: of the order and of all random ops; 0 if not given.
     drop_last: leaves out the samples that do not fill a last batch on every rank; short for `last_batch="drop"`.
     last_batch: `"partial"` (the default; last batches are shorter), `"drop"`, `"pad"` (the last sample is repeated and
         marked), `"wrap"` (the first samples are repeated and marked). All ranks have the same number of batches.
-    num_workers: preparing threads; one per processor if not given. 0 is 1: there are no worker processes to avoid.
-    prefetch_batches: batches kept ready; as many as fit in 128 MiB if not given, at most 8.
+    num_workers: preparing threads. If not given, one per processor to begin with, and more where the loop waits for
+        them and they help. 0 is 1: there are no worker processes to avoid.
+    prefetch_batches: batches kept ready. If not given, as many as fit in 128 MiB, at most 8, and more within `memory`
+        where the loop waits because they come in bursts.
     prefetch_factor: the same. It is not multiplied by `num_workers`, because threads work on one batch together.
     memory: bytes that payloads and undelivered batches may take together, such as `"1GiB"`.
     cache: keeps payloads near, so that later epochs read only what does not fit: a size such as `"64GiB"` for memory,
@@ -89,16 +104,21 @@ class Loader:
         taken as it is. Batches, order and state are the same whatever it is.
     metrics: shows figures to Prometheus at `http://HOST:PORT/metrics` from the first `iter` to `close`: an address
         such as `"127.0.0.1:9464"` (port 0 is any free one), or `{"listen": ..., "token_file": ...}` for readers on
-        other machines. Ranks of one host listen at one port after the other.
+        other machines. Ranks of one host listen at one port after the other. `"otlp"` pushes them to a collector of
+        OpenTelemetry instead, where `OTEL_EXPORTER_OTLP_ENDPOINT` says; a dict with `listen` and `"otlp": True` does
+        both.
     ranks_folder: a folder that all ranks of the job can write, such as `/dev/shm/job-17` for ranks of one host. They
         tell each other there how they go, a few times a second and without waiting for each other; `stats()` then names
         the rank that makes the others wait, with its late stage, and says what was waited for others
         (`others_seconds`).
+    ranks_store: the same by a store of torch instead of a folder: `"torch"` for that of the process group, which must
+        be initialised, or a `torch.distributed.Store` of your own.
     inflight: requests to the store at once. If not given, remote stores find out what fills the link, and 64 go to
         files of this machine.
     request_bytes: how much neighbours are read by one request; follows the link if not given.
-    request_tries, request_timeout, request_deadline: how often a request to a remote store is made (5), how many
-        seconds one try may take (60) and all of them together (180).
+    request_tries, request_timeout, request_deadline: how often a request to a remote store is made that gets a wrong
+        answer (5), how many seconds one try may take (60) and all of them together (180). A store that is away is
+        waited for until the latter.
     hedge: a second request is sent when the first one to a remote store takes suspiciously long; at most 4 % more.
     slow_start: begin with two batches ahead and take one more every so many steps, until `prefetch_batches` are; `None`
         begins with all.
@@ -109,9 +129,18 @@ class Loader:
     on_error: what a bad sample does: `"raise"`, `"skip"` (its row is left out) or `"substitute"` (another sample takes
         its row). `errors()` lists them.
     max_errors: bad samples that one epoch may have: a count, or a share of the samples as a float.
+    quarantine: a file that bad samples are written to, one JSON object a line. Samples of this dataset that are in it
+        when the loader is made are not read: others stand in for them, the same on any number of ranks.
+    ledger: a folder in which each rank writes down what its loop received, in files of its own; `forebay ledger check`
+        proves from them that every sample came once, over all restarts. About eleven bytes a batch.
     output: `"numpy"`, `"torch"`, `"jax"`, or `"dlpack"` (objects with `__dlpack__`, which NumPy arrays are).
     epochs: after how many epochs nothing more is prefetched; iterating further is an error.
     block_bytes, group_blocks: size of a block (1 MiB) and blocks that are mixed (32) under `shuffle="block"`.
+    processes: helper processes that call the recipe's functions, each of which must be importable by its module. `None`
+        or 0 calls them in the preparing threads. Helpers are started when they are needed and end with the loader.
+    collate: called with the list of a batch's samples, each a dict of its columns; what it gives is what the loop gets.
+        It runs in the preparing threads, or in this process's loop with `via`.
+    collate_fn: the same, by PyTorch's name.
     worker_init_fn: called in every preparing thread with its number before its first sample.
     pin_memory: with `output="torch"` and CUDA, tensors are copied into pinned memory. Otherwise without effect.
     generator: its `initial_seed()` is the seed, if `seed` is not given.
@@ -134,6 +163,10 @@ class Loader:
         parts: int | Unset | None = UNSET,
         size_classes: int | Sequence[int | str] | Unset | None = UNSET,
         size_field: str | Unset | None = UNSET,
+        bucket: float | Sequence[int | str] | Unset | None = UNSET,
+        batch_bytes: int | str | Unset | None = UNSET,
+        oversize: Literal["alone", "drop"] | Unset | None = UNSET,
+        length_field: str | Unset | None = UNSET,
         seed: int | Unset | None = UNSET,
         drop_last: bool | Unset | None = UNSET,
         last_batch: Literal["drop", "partial", "pad", "wrap"] | Unset | None = UNSET,
@@ -145,6 +178,7 @@ class Loader:
         via: str | Mapping[str, Any] | Service | Unset | None = UNSET,
         metrics: str | Mapping[str, Any] | Unset | None = UNSET,
         ranks_folder: str | os.PathLike[str] | Unset | None = UNSET,
+        ranks_store: Any | Literal["torch"] | Unset | None = UNSET,
         inflight: int | Literal["auto"] | Unset | None = UNSET,
         request_bytes: int | str | Unset | None = UNSET,
         request_tries: int | Literal["auto"] | Unset | None = UNSET,
@@ -159,12 +193,17 @@ class Loader:
         world_size: int | Unset | None = UNSET,
         on_error: Literal["raise", "skip", "substitute"] | Unset = UNSET,
         max_errors: int | float | Unset | None = UNSET,
+        quarantine: str | os.PathLike[str] | Unset | None = UNSET,
+        ledger: str | os.PathLike[str] | Unset | None = UNSET,
         output: Literal["numpy", "torch", "jax", "dlpack"] | Unset = UNSET,
         epochs: int | Unset | None = UNSET,
         block_bytes: int | str | Unset | None = UNSET,
         group_blocks: int | Unset | None = UNSET,
         pin_memory: bool | Unset = UNSET,
         persistent_workers: bool | Unset = UNSET,
+        processes: int | Unset | None = UNSET,
+        collate: Callable[[list[dict[str, Any]]], Any] | Unset | None = UNSET,
+        collate_fn: Callable[[list[dict[str, Any]]], Any] | Unset | None = UNSET,
         worker_init_fn: Callable[[int], object] | Unset | None = UNSET,
         generator: Any | Unset | None = UNSET,
         multiprocessing_context: Any | Unset | None = UNSET,
@@ -181,13 +220,33 @@ class Loader:
         self._single = config["batch_size"] is None
         self._output_name: str = config["output"]
         self._pin_memory: bool = config["pin_memory"]
+        self._calls = self._made_calls(config)
         self._output: Output | None = None
         self._followers = weakref.WeakSet()
         self._start(used=False)
         _live.add(self)
 
+    def _made_calls(self, config: Mapping[str, Any]) -> Calls:
+        collate = config["collate"] or config["collate_fn"]
+        if collate is not None and self._single:
+            raise InvalidConfigError(
+                "make loader: `collate` makes batches, and batch_size is None", hint="give a batch_size"
+            )
+        if self._settings["via"] is not None:
+            if config["processes"]:
+                raise InvalidConfigError(
+                    "make loader: `processes` are of this process, and `via` makes batches elsewhere"
+                )
+            check_elsewhere(self._recipe)
+        return Calls(self._recipe, config["processes"], collate, (self._output_name, self._pin_memory))
+
+    def _told(self) -> dict[str, Any]:
+        """What the native side is told: settings and functions."""
+        return {**self._settings, **self._calls.settings()}
+
     def _start(self, *, used: bool) -> None:
-        self._native = _native.Loader(self._data.native, self._recipe.to_json(), self._settings)
+        settings = {**self._told(), "ranks_store": _ranks.store_of(self._settings["ranks_store"])}
+        self._native = _native.Loader(self._data.native, self._recipe.to_json(), settings)
         self._process = os.getpid()
         self._used = used
         self._resumed = False
@@ -215,10 +274,15 @@ class Loader:
                 "make JAX arrays in a DataLoader process: JAX lives in one process",
                 hint='give DataLoader num_workers=0, or the loader output="numpy"',
             )
+        if self._settings["ledger"] is not None:
+            raise UnsupportedError(
+                "write a ledger inside several DataLoader processes: none of them knows what the loop received",
+                hint="give DataLoader num_workers=0, or leave `ledger` out",
+            )
         threads = self._settings["threads"] or max(1, _native.available_threads() // of)
         shared = {"threads": threads, "local_ranks": self._settings["local_ranks"] * of}
         settings = {**self._settings, **shared, "turn": (number, of), "window": None, **_ALONE}
-        how = (settings, self._single, self._output_name, self._pin_memory)
+        how = (settings, *self._how()[1:])
         return _rebuild(self._data, self._recipe, how, None)
 
     # Iterating.
@@ -232,12 +296,13 @@ class Loader:
                 f"begin epoch {native.epoch()}: the loader was made for epochs={epochs}",
                 hint="raise `epochs`, or leave it out",
             )
+        self._calls.open()
         native.begin()
         self._resumed = False
         self._iteration += 1
         return _Iterator(self, self._iteration)
 
-    def _next(self, iteration: int) -> Batch:
+    def _next(self, iteration: int) -> Any:
         if iteration != self._iteration:
             raise InvalidConfigError(
                 "take batch: a newer iterator of this loader, `close`, `set_epoch` or `load_state_dict` ended this one",
@@ -248,9 +313,12 @@ class Loader:
             self._output = output_named(self._output_name, pin_memory=self._pin_memory)
         self._used = True
         taken = native.next()
+        # A single sample that a filter left out is no sample at all.
+        while self._single and taken is not None and taken[2] == 0:
+            taken = native.next()
         if taken is None:
             raise StopIteration
-        batch = wrap(taken, self._output, single=self._single)
+        batch = wrap(taken, self._output, single=self._single) if taken[-1] is None else taken[-1]
         native.transferred()
         return batch
 
@@ -357,10 +425,10 @@ class Loader:
     def timeline(self, by: Literal["step", "epoch"] = "step") -> list[dict[str, Any]]:
         """Where the time went in each of the last 1,024 steps, or of the last 64 epochs, the newest last.
 
-        Each has `epoch`, `step` (of an epoch its last), `batches`, `samples` and the parts in seconds: `step_seconds`,
-        `fetch_stall_seconds`, `prep_stall_seconds`, `queue_seconds`, `transfer_seconds`. A step is the wait for a batch
-        and what was then done with it. `others_seconds` is the part of `step_seconds` in which other ranks were waited
-        for, when ranks tell each other how they go.
+        Each has `epoch`, `step` (of an epoch its last), `batches`, `samples`, `bytes` and the parts in seconds:
+        `step_seconds`, `fetch_stall_seconds`, `prep_stall_seconds`, `queue_seconds`, `transfer_seconds`. A step is the
+        wait for a batch and what was then done with it. `others_seconds` is the part of `step_seconds` in which other
+        ranks were waited for, when ranks tell each other how they go.
         """
         if by not in ("step", "epoch"):
             raise InvalidConfigError(f"list where the time went by `{by}`: it is `step` or `epoch`")
@@ -376,7 +444,7 @@ class Loader:
         """Times a part of your loop: `with loader.phase("forward"): ...`. `stats()` shows it with its percentiles.
 
         At most 32 names. What a device does after a call has returned is not in it: wait for the device inside of the
-        phase to have that too.
+        phase to have that too. As a decorator it times every call of a function: `@loader.phase("augment")`.
         """
         return Phase(self._live_native(), name)
 
@@ -404,7 +472,9 @@ class Loader:
             "cache": None,
             **_ALONE,
         }
-        native = _native.Loader(self._data.native, self._recipe.to_json(), settings)
+        told = {**settings, **self._calls.settings(), "collate": None}
+        self._calls.open()
+        native = _native.Loader(self._data.native, self._recipe.to_json(), told)
         output = output_named(self._output_name, pin_memory=self._pin_memory)
         try:
             native.seek_batch(epoch, batch)
@@ -450,6 +520,8 @@ class Loader:
         if self._process != os.getpid():
             return
         self._iteration += 1
+        # First, so that no thread is left waiting for a helper.
+        self._calls.close()
         self._native.close()
 
     def __enter__(self) -> Self:
@@ -466,14 +538,20 @@ class Loader:
     def __repr__(self) -> str:
         s = self._settings
         batch = "single samples" if self._single else f"batches of {s['batch_size']}"
+        if s["batch_bytes"] is not None:
+            batch = f"batches of up to {s['batch_bytes']} bytes"
         return (
             f"<forebay.Loader {self._data.url}: {batch}, shuffle {order_text(s, self._data)}, seed {s['seed']}, "
             f"rank {s['rank']} of {s['world_size']}>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        how = (self._settings, self._single, self._output_name, self._pin_memory)
-        return (_rebuild, (self._data, self._recipe, how, self._live_native().cursor()))
+        return (_rebuild, (self._data, self._recipe, self._how(), self._live_native().cursor()))
+
+    def _how(self) -> tuple[Any, ...]:
+        """All that a copy of this loader needs beside dataset, recipe and place."""
+        calls = (self._calls.processes, self._calls.collate)
+        return (self._settings, self._single, self._output_name, self._pin_memory, calls)
 
 
 class _Iterator(Iterator[Batch]):
@@ -488,7 +566,8 @@ class _Iterator(Iterator[Batch]):
         if self._ended:
             raise StopIteration
         try:
-            return self._loader._next(self._iteration)
+            batch: Batch = self._loader._next(self._iteration)
+            return batch
         except StopIteration:
             self._ended = True
             raise
@@ -516,7 +595,8 @@ def show(
 def _rebuild(data: Dataset, recipe: Recipe, how: tuple[Any, ...], cursor: str | None) -> Loader:
     loader = Loader.__new__(Loader)
     loader._data, loader._recipe = data, recipe
-    loader._settings, loader._single, loader._output_name, loader._pin_memory = how
+    loader._settings, loader._single, loader._output_name, loader._pin_memory, (processes, collate) = how
+    loader._calls = Calls(recipe, processes, collate, (loader._output_name, loader._pin_memory))
     loader._output = None
     loader._followers = weakref.WeakSet()
     loader._start(used=False)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json as _json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from forebay import _native
+from forebay._functions import check_source, named_in
+from forebay._source import fingerprint, import_named, is_importable, name_of, takes_generator
 from forebay.errors import InvalidConfigError
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Image",
     "Normalization",
     "Recipe",
+    "SampleOp",
     "image",
     "json",
     "label",
@@ -43,6 +46,12 @@ Dtype: TypeAlias = Literal[
 Filter: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 
 
+Function: TypeAlias = Callable[..., Any] | str
+"""A function, or `"module:name"`."""
+Called: TypeAlias = Callable[..., Any] | None
+"""A function that was given; `None` is one that plain data names."""
+
+
 class Normalization(NamedTuple):
     """Mean and standard deviation per channel, in units of 0 to 1."""
 
@@ -57,11 +66,16 @@ IMAGENET = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 class Column:
     """How one column of the batch is made from one field of the sample."""
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "_functions")
     _data: dict[str, Any]
+    _functions: tuple[Called, ...]
+    """What its ops call, in their order."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    def __init__(self, data: Mapping[str, Any], functions: Sequence[Called] | None = None) -> None:
         object.__setattr__(self, "_data", dict(data))
+        if functions is None:
+            functions = [None] * len(named_in([self._data]))
+        object.__setattr__(self, "_functions", tuple(functions))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a column never changes; each method returns a new one")
@@ -79,12 +93,52 @@ class Column:
         """Element type of the column. Images are `u8`, `f32` after `normalize`; labels are `i64`."""
         return self._with(dtype=dtype)
 
+    def pad_batch(
+        self, value: int = 0, *, multiple: int = 1, to: Size | None = None, mask: bool = False
+    ) -> Self:
+        """Makes one tensor of values of different sizes: each batch is as long as its longest value, filled with
+        `value` behind. Comes last, after `npy` without `shape`, images without a fixed size, or a function.
+
+        Arrays may differ in their first axis, images in height and width. Lengths are rounded up to a `multiple`, or
+        are `to` in every batch, which no value may exceed. A column `NAME_length` has the real lengths (of images
+        height and width); with `mask` a column `NAME_mask` is true where values are real.
+        """
+        return self._op("pad_batch", value=value, multiple=multiple, to=to, mask=mask)
+
     def delay(self, seconds: float) -> Self:
         """Waits without using the processor: stands for costly preparation in experiments."""
         return self._op("delay", seconds=seconds)
 
+    def map(
+        self, function: Function, *, shape: Sequence[int] | None = None, dtype: Dtype | None = None
+    ) -> Self:
+        """Replaces the value by what `function` makes of it.
+
+        It is given what the batch would hold for one sample: an array, `bytes`, `str`, or the object of a JSON
+        document. With a second argument it also gets a `numpy.random.Generator`, seeded by seed, epoch, sample and
+        place in the recipe, whichever thread or machine calls it. It may give an array, a number, `str`, `bytes` or
+        what JSON can say; arrays of one shape are stacked, and others are a list. With `shape` and `dtype` every result
+        must have them, and is written straight into the batch. Native ops come before functions.
+
+        function: something to call, or `"module:name"`.
+        """
+        return self._call("map", function, shape=None if shape is None else list(shape), dtype=dtype)
+
+    def filter(self, function: Function) -> Self:
+        """Leaves out samples for which `function` does not say yes; it is given what `map` would give it.
+
+        The positions of a batch stay what they are, so a batch becomes shorter, and is empty when nothing of it is
+        left. Columns that come after this one are not made for samples that are left out.
+        """
+        return self._call("filter", function)
+
+    def _call(self, op: str, function: Function, **parameters: Any) -> Self:
+        called, named = _named(function)
+        column = self._op(op, function=named, **parameters)
+        return type(self)(column._data, (*self._functions, called))
+
     def _with(self, **changes: Any) -> Self:
-        return type(self)({**self._data, **changes})
+        return type(self)({**self._data, **changes}, self._functions)
 
     def _op(self, op: str, **parameters: Any) -> Self:
         given = {name: _plain(value) for name, value in parameters.items() if value is not None}
@@ -102,15 +156,16 @@ class Column:
         arguments = [repr(self._data["field"]), *(f"{name}={value!r}" for name, value in decode.items())]
         text = f"{'raw' if kind == 'bytes' else kind}({', '.join(arguments)})"
         for op in self._data.get("ops", []):
-            parameters = ", ".join(f"{name}={value!r}" for name, value in op.items() if name != "op")
-            text += f".{op['op']}({parameters})"
+            named = [repr(_name_in(op))] if "function" in op else []
+            given = [f"{name}={value!r}" for name, value in op.items() if name not in ("op", "function")]
+            text += f".{op['op']}({', '.join(named + given)})"
         for name, method in (("dtype", "dtype"), ("layout", "layout"), ("name", "named")):
             if name in self._data:
                 text += f".{method}({self._data[name]!r})"
         return text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self._data,))
+        return (type(self), (self._data, self._functions))
 
 
 class Image(Column):
@@ -253,31 +308,84 @@ def raw(field: str) -> Column:
     return Column({"field": field, "decode": {"kind": "bytes"}})
 
 
+class SampleOp:
+    """What is done to whole samples, once their columns are made, or to whole batches: see `map`, `filter` and
+    `map_batch` of this package."""
+
+    __slots__ = ("_data", "_function")
+
+    def __init__(self, op: str, function: Function, **parameters: Any) -> None:
+        self._function, named = _named(function)
+        self._data: dict[str, Any] = {"op": op, "function": named, **parameters}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The op as plain data, as JSON and TOML say it."""
+        copy: dict[str, Any] = _json.loads(_json.dumps(self._data))
+        return copy
+
+    def __repr__(self) -> str:
+        return _repr_op(self._data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parameters = {name: value for name, value in self._data.items() if name not in ("op", "function")}
+        return (_sample_op, (self._data["op"], self._function, parameters))
+
+
 class Recipe:
     """A checked recipe. Two are equal when their fingerprints are.
 
-    columns: columns, plain data as JSON says it, JSON text or TOML text.
+    columns: columns and then ops on whole samples, plain data as JSON says it, JSON text or TOML text.
+    functions: what plain data and text may call: they name functions, and nothing is imported because a text says so.
     """
 
-    __slots__ = ("_fingerprint", "_json")
+    __slots__ = ("_fingerprint", "_functions", "_json")
     _json: str
     _fingerprint: str
+    _functions: tuple[Callable[..., Any], ...]
 
-    def __init__(self, columns: RecipeLike) -> None:
+    def __init__(self, columns: RecipeLike, *, functions: Iterable[Function] = ()) -> None:
         if isinstance(columns, Recipe):
             self._json, self._fingerprint = columns._json, columns._fingerprint
-        elif isinstance(columns, str):
-            is_json = _JSON.match(columns) is not None
-            self._json, self._fingerprint = _native.read_recipe(columns, toml=not is_json)
+            self._functions = columns._functions
+            return
+        given: list[Called] = []
+        if isinstance(columns, str):
+            text, toml = columns, _JSON.match(columns) is None
         else:
             entries: Iterable[Any]
-            if isinstance(columns, Column):
+            if isinstance(columns, Column | SampleOp):
                 entries = [columns]
             elif isinstance(columns, Mapping):
                 entries = columns.get("recipe", [columns])
             else:
                 entries = columns
-            self._json, self._fingerprint = _native.read_recipe(_json.dumps(list(entries), default=_entry))
+            entries = list(entries)
+            text, toml = _json.dumps(entries, default=_entry), False
+            given = _given(entries)
+        self._json, self._fingerprint = _native.read_recipe(text, toml=toml)
+        self._functions = ()
+        if '"function"' in self._json:
+            self._find(given, functions)
+
+    def _find(self, given: Sequence[Called], offered: Iterable[Function] = ()) -> None:
+        """Takes functions that are only named from those that were offered, and tells the recipe what they are."""
+        entries = _json.loads(self._json)
+        by_name = {named["name"]: (called, named) for called, named in map(_named, offered)}
+        functions = []
+        for number, function in enumerate(named_in(entries)):
+            called = given[number] if number < len(given) else None
+            if called is None:
+                if function["name"] not in by_name:
+                    raise InvalidConfigError(
+                        f"read recipe: it names the function `{function['name']}`, which was not given",
+                        hint="`fb.Recipe(text, functions=[...])` says what a text may call",
+                    )
+                called, named = by_name[function["name"]]
+                check_source(function, called)
+                function.update(named)
+            functions.append(called)
+        self._functions = tuple(functions)
+        self._json, self._fingerprint = _native.read_recipe(_json.dumps(entries))
 
     def to_json(self) -> str:
         """The recipe as JSON text."""
@@ -286,6 +394,15 @@ class Recipe:
     def to_toml(self) -> str:
         """The recipe as TOML text, with one `[[recipe]]` table per column."""
         return _native.recipe_to_toml(self._json)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The recipe as plain data, with all defaults."""
+        return list(_json.loads(self._json))
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """What the recipe calls: functions of columns, then of samples and batches, each in order."""
+        return self._functions
 
     @property
     def fingerprint(self) -> str:
@@ -299,19 +416,24 @@ class Recipe:
         return hash(self._json)
 
     def __repr__(self) -> str:
-        columns = (Column(column) for column in _json.loads(self._json))
-        return f"Recipe([{', '.join(map(repr, columns))}])"
+        entries = _json.loads(self._json)
+        shown = [_repr_op(entry) if "op" in entry else repr(Column(entry)) for entry in entries]
+        return f"Recipe([{', '.join(shown)}])"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Recipe, (self._json,))
+        if not self._functions:
+            return (Recipe, (self._json,))
+        return (_restored, (self._json, self._functions))
 
 
-RecipeLike: TypeAlias = Recipe | Column | Iterable[Column | Mapping[str, Any]] | Mapping[str, Any] | str
+RecipeLike: TypeAlias = (
+    Recipe | Column | SampleOp | Iterable[Column | SampleOp | Mapping[str, Any]] | Mapping[str, Any] | str
+)
 """What a loader takes as a recipe."""
 
 
 def _entry(value: object) -> Any:
-    if isinstance(value, Column):
+    if isinstance(value, Column | SampleOp):
         return value._data
     raise InvalidConfigError(
         f"read recipe: `{type(value).__name__}` is no column",
@@ -324,3 +446,54 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value.item() if hasattr(value, "item") else value
+
+
+def _named(function: Function) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """A function and how a recipe names it."""
+    name = None
+    if isinstance(function, str):
+        name, function = function, import_named(function)
+    if not callable(function):
+        raise InvalidConfigError(f"read recipe: `{type(function).__name__}` cannot be called")
+    named: dict[str, Any] = {"name": name or name_of(function), "source": fingerprint(function)}
+    if takes_generator(function):
+        named["random"] = True
+    return function, named
+
+
+def _given(entries: Iterable[Any]) -> list[Called]:
+    """Functions of entries, in the order of calls; `None` for those that are only named."""
+    of_columns: list[Called] = []
+    of_samples: list[Called] = []
+    for entry in entries:
+        if isinstance(entry, Column):
+            of_columns += entry._functions
+        elif isinstance(entry, SampleOp):
+            of_samples.append(entry._function)
+        elif isinstance(entry, Mapping):
+            (of_samples if "op" in entry else of_columns).extend([None] * len(named_in([entry])))
+    return of_columns + of_samples
+
+
+def _restored(json: str, functions: Sequence[Callable[..., Any]]) -> Recipe:
+    recipe = Recipe.__new__(Recipe)
+    recipe._json = json
+    for function, named in zip(functions, named_in(recipe.entries()), strict=True):
+        if is_importable(function):
+            check_source(named, function)
+    recipe._find(functions)
+    return recipe
+
+
+def _sample_op(op: str, function: Function, parameters: dict[str, Any]) -> SampleOp:
+    return SampleOp(op, function, **parameters)
+
+
+def _name_in(op: Mapping[str, Any]) -> str:
+    function = op["function"]
+    return str(function if isinstance(function, str) else function["name"])
+
+
+def _repr_op(op: Mapping[str, Any]) -> str:
+    given = [f"{name}={value!r}" for name, value in op.items() if name not in ("op", "function")]
+    return f"{op['op']}({', '.join([repr(_name_in(op)), *given])})"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 __all__ = ["Phase", "Stats"]
 
@@ -18,6 +19,10 @@ class Stats(dict[str, Any]):
     (fetch) and the rest (prep). The *step* is your own time between batches. *Queue* is the hand-over of batches that
     were done, *transfer* making them the framework's. Together they are `wall_seconds`. `straggler` is a dict about the
     rank that makes the others wait, or `None`; `others_seconds` the part of the step in which others were waited for.
+
+    `tuned` lists what the loader changed by itself, threads and open batches, each with the step and the reason.
+    `step_by_length` says how step time follows from the bytes of a batch: `base_seconds`, `seconds_per_byte` and
+    `explained`, the share of the differences between steps that it accounts for; `None` while all are of one length.
     """
 
     def __init__(self, figures: Mapping[str, Any] | None = None) -> None:
@@ -84,7 +89,13 @@ class Stats(dict[str, Any]):
             yield "stall of all time", f"{self.get('stall_seconds', 0.0) / seconds:.1%}"
         if late := self._late():
             yield "late", late
-        shown = {"phases", "straggler", "others_seconds"}
+        if by_length := self.get("step_by_length"):
+            base, slope = by_length["base_seconds"], by_length["seconds_per_byte"]
+            share = f"explains {by_length['explained']:.0%} of how steps differ"
+            yield "step by batch length", f"{_time(base)} + {_time(slope * 2**20)} per MiB, {share}"
+        for choice in self.get("tuned", []):
+            yield f"tuned at step {choice['step']:,}", choice["why"]
+        shown = {"phases", "straggler", "others_seconds", "tuned", "step_by_length"}
         if seconds > 0:
             shown |= {f"{part}_seconds" for part in _PARTS} | {"wall_seconds"}
         for name, value in self.items():
@@ -95,12 +106,19 @@ class Stats(dict[str, Any]):
                 yield name.replace("_", " "), _format(name, value)
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
 class _Accounts(Protocol):
     def add_phase(self, name: str, nanos: int) -> None: ...
 
 
 class Phase:
-    """Times what is done inside of `with`. Made by `Loader.phase`; may be used again, one at a time."""
+    """Times what is done inside of `with`. Made by `Loader.phase`; may be used again, one at a time.
+
+    As a decorator it times every call of a function, from any number of threads.
+    """
 
     def __init__(self, accounts: _Accounts, name: str) -> None:
         self._accounts, self._name, self._since = accounts, name, 0
@@ -116,14 +134,25 @@ class Phase:
     ) -> None:
         self._accounts.add_phase(self._name, time.perf_counter_ns() - self._since)
 
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Times every call of a function as this phase."""
+
+        @functools.wraps(function)
+        def timed(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            with Phase(self._accounts, self._name):
+                return function(*args, **kwargs)
+
+        return timed
+
 
 _WIDTH = 24
 _PARTS = ("step", "fetch_stall", "prep_stall", "queue", "transfer")
 _PERCENTILES = ("p50", "p95", "p99")
 # Left out of the table, never of the dict, while they are zero: most loaders use none or few of these.
 _OPTIONAL = (
-    *("asked_again", "cache_", "hedges", "link_", "mixed_rounds", "padding", "retries", "rounds"),
-    *("skipped", "substituted", "throttled", "wire_", "workers"),
+    "left_out",
+    *("asked_again", "cache_", "filtered", "hedges", "link_", "mixed_rounds", "padding", "retries", "rounds"),
+    *("skipped", "store_away", "substituted", "throttled", "wire_", "workers"),
 )
 # The window of a store on this machine is bounded in requests alone.
 _UNBOUNDED = 1 << 60

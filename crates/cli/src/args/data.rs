@@ -41,6 +41,18 @@ pub(crate) struct HowArgs {
 pub(crate) enum Kind {
     /// Tar shards.
     Tar,
+    /// TFRecord files.
+    Tfrecord,
+    /// Lines of JSON.
+    Jsonl,
+    /// Zip archives.
+    Zip,
+    /// RecordIO files, as MXNet writes them.
+    Recordio,
+    /// MDS shards of MosaicML's streaming library.
+    Mds,
+    /// LitData chunks with their `index.json`.
+    Litdata,
     /// One folder per class, one file per sample.
     Tree,
     /// A folder of files, with or without labels.
@@ -82,6 +94,12 @@ impl Kind {
     fn source(self) -> SourceKind {
         match self {
             Self::Tar => SourceKind::Tar,
+            Self::Tfrecord => SourceKind::Tfrecord,
+            Self::Jsonl => SourceKind::Jsonl,
+            Self::Zip => SourceKind::Zip,
+            Self::Recordio => SourceKind::Recordio,
+            Self::Mds => SourceKind::Mds,
+            Self::Litdata => SourceKind::Litdata,
             Self::Tree => SourceKind::Tree,
             Self::Table => SourceKind::Table,
         }

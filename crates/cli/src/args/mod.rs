@@ -7,8 +7,11 @@ mod cache;
 mod capacity;
 mod data;
 mod etcd;
+mod ledger;
 mod materialize;
+mod order;
 mod raw;
+mod reshard;
 mod resolved;
 mod service;
 mod stage;
@@ -21,11 +24,14 @@ pub(crate) use cache::{
 };
 pub(crate) use capacity::{CapacityArgs, CapacityJob};
 pub(crate) use data::{Data, extensions};
+pub(crate) use ledger::{LedgerArgs, LedgerCheckArgs, LedgerCommand, LedgerWhereArgs};
 pub(crate) use materialize::{MaterializeArgs, MaterializeJob};
+pub(crate) use order::{OrderArgs, OrderPlan};
 pub(crate) use raw::{
     BenchArgs, CacheHostArgs, ConfigArgs, ConfigCommand, ConfigShowArgs, DemoArgs, IndexArgs, InfoArgs,
     PackArgs, ReferenceArgs, ShowArgs, VerifyArgs,
 };
+pub(crate) use reshard::{ReshardArgs, ReshardJob};
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
 pub(crate) use service::{
     AskArgs, CredentialArgs, DispatcherArgs, DrainArgs, LookArgs, MakeCredentialsArgs, TopArgs,
@@ -100,6 +106,16 @@ pub(crate) enum Command {
   forebay pack images/train --to s3://bucket/shards/ --to-option endpoint=http://127.0.0.1:9000")]
     Pack(PackArgs),
 
+    /// Write shards again: in another order, of another size or format.
+    ///
+    /// Samples are read once, in the order in which they lie, with bounded memory; the result depends on the samples, the
+    /// order and the sizes alone. A run that was killed goes on where it ended when it is started again.
+    #[command(after_help = "Examples:
+  forebay reshard 'old/train-{000..146}.tar' new/ --order shuffled --seed 7 --max-bytes 500MB
+  forebay reshard old/ sorted/ --order key --memory 4GiB --spill-dir /scratch
+  forebay reshard old/ new/ --map keys.txt --format tfrecord")]
+    Reshard(ReshardArgs),
+
     /// Copy a dataset, or a part of it, from any store to a local disk.
     ///
     /// Objects keep their keys below DIR, and a journal there says which are whole and what their bytes add up to. A second
@@ -147,6 +163,24 @@ pub(crate) enum Command {
   forebay show 'shards/train-*.tar' --recipe recipe.toml --epoch 3 --batch 917 --batch-size 256 --shuffle block
   forebay show --pipeline pipeline.toml --epoch 3 --batch 917 --out batch/")]
     Show(ShowArgs),
+
+    /// Show how well an order mixes a dataset, beside a full permutation.
+    ///
+    /// Looks at the manifest and the plan alone: how far samples move, how many neighbours stay neighbours, from how many
+    /// shards a batch comes, and how far its classes are out of balance where the manifest has them. When the order is poor
+    /// it names a larger group of blocks that is not.
+    #[command(after_help = "Examples:
+  forebay order 'shards/train-{000000..000146}.tar' --batch-size 256
+  forebay order --pipeline train.toml --group-blocks 128 --json")]
+    Order(OrderArgs),
+
+    /// Prove from a ledger what was received: each sample once, and by whom.
+    ///
+    /// A loader with `ledger=DIR` writes down every batch that its loop received.
+    #[command(after_help = "Examples:
+  forebay ledger check runs/ledger 'shards/train-{000000..000146}.tar'
+  forebay ledger where 81234 runs/ledger 'shards/train-{000000..000146}.tar'")]
+    Ledger(LedgerArgs),
 
     /// Make a small image dataset, train on it with a made-up accelerator and say where the time went.
     #[command(after_help = "Examples:

@@ -35,6 +35,9 @@ pub(crate) struct VerifyArgs {
     /// Print at most this many findings; all are counted.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     pub(crate) limit: u64,
+    /// Add every sample with a bad payload to this file, which loaders take as `quarantine`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) quarantine: Option<PathBuf>,
 }
 
 /// `forebay index`.
@@ -155,6 +158,9 @@ pub(crate) struct DemoArgs {
     /// Leave the dataset there.
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Write down in this folder what was received, for `forebay ledger`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: Option<PathBuf>,
 }
 
 /// `forebay config`.

@@ -164,6 +164,7 @@ pub(crate) struct DemoPlan {
     pub(crate) batch_size: u64,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) keep: bool,
+    pub(crate) ledger: Option<PathBuf>,
 }
 
 impl DemoArgs {
@@ -179,6 +180,7 @@ impl DemoArgs {
             batch_size: self.batch_size,
             dir: self.dir.clone(),
             keep: self.keep,
+            ledger: self.ledger.clone(),
         })
     }
 }

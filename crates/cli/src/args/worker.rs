@@ -9,7 +9,7 @@ use forebay_engine::cache::CacheConfig;
 use forebay_net::launcher::{Launch, dispatcher_address};
 use forebay_net::service::Address;
 use forebay_net::service::worker::{RealMakers, WorkerOptions};
-use forebay_ops::BufferPool;
+use forebay_ops::{BufferPool, Functions};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -84,6 +84,10 @@ pub(crate) struct MakingArgs {
     /// Seconds that feeds stay open after their last job, and a shared process that was started by a loader.
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub(crate) grace: f64,
+    /// Python functions that recipes of jobs may call here, as `module:name`; may be given several times. No other is
+    /// imported. [default: none]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) functions: Vec<String>,
 }
 
 /// How jobs of the worker's own machine get batches.
@@ -145,12 +149,19 @@ impl MakingArgs {
         }
         // Memory that is used again costs no page faults. What lies idle is a part of what `--staging` allows.
         let pool = BufferPool::within(usize::try_from(staging_bytes).unwrap_or(usize::MAX), shared);
+        let unsound = |name: &&String| {
+            name.split_once(':').is_none_or(|(module, name)| module.is_empty() || name.is_empty())
+        };
+        if let Some(name) = self.functions.iter().find(unsound) {
+            return Err(Error::invalid_config(format!("read `--functions`: `{name}` is not `module:name`")));
+        }
         let makers = RealMakers {
             threads: self.threads.map(|threads| threads as usize),
             memory_bytes: None,
             cache: self.cache.as_deref().map(cache).transpose()?,
             command: cache_host()?,
             pool: pool.clone(),
+            functions: Functions::Allowed(self.functions.clone().into()),
         };
         let options = WorkerOptions {
             staging_bytes,

@@ -9,12 +9,16 @@ use forebay_core::{Error, Result};
 use forebay_engine::{Measured, measure};
 use serde_json::json;
 
+/// Beyond these nobody has so much: a loop without a step could use any number.
+const MOST_CORES: f64 = 1e6;
+const MOST_BYTES: f64 = 1e15;
+
 pub(super) fn run(plan: &AnalyzePlan, context: &Context) -> Result<Done> {
     let dataset = context.open(&plan.data)?;
     let config = plan.loader.config(&dataset);
-    let batch = config.consumer.batch_size as f64;
     let mut go_on = || context.interrupt.check();
     let measured = measure(&dataset, &plan.recipe, &config, plan.seconds, &mut go_on)?;
+    let batch = measured.facts.batch_size as f64;
     let ingest = Rate::exact(plan.step.map_or(IDLE_RATE, |step| batch / step));
     let rates = Rates { ingest, prep: measured.prep, fetch: measured.fetch };
     let facts = forebay_core::stall::RunFacts { cache_bytes: plan.cache_bytes as f64, ..measured.facts };
@@ -124,9 +128,14 @@ fn change(change: &Change) -> String {
         }
         Change::Peers(_) => "nodes that keep for each other (`peers`)".to_owned(),
         Change::CacheBytes(bytes) => format!("a cache of {} (`cache`)", size(bytes as u64)),
+        // Without a step no number is enough.
+        Change::Cores(cores) if cores >= MOST_CORES => {
+            "more cores that prepare, here or as workers of a service (`num_workers`, `via`)".to_owned()
+        }
         Change::Cores(cores) => {
             format!("{cores:.0} cores that prepare, here or as workers of a service (`num_workers`, `via`)")
         }
+        Change::StoreBytesPerSecond(rate) if rate >= MOST_BYTES => "a faster store".to_owned(),
         Change::StoreBytesPerSecond(rate) => format!("a store that gives {}/s", size(rate as u64)),
         Change::LinkBytesPerSecond(rate) => format!("a link of {}/s", size(rate as u64)),
     }

@@ -59,6 +59,7 @@ pub(super) fn run(plan: &DemoPlan, context: &Context) -> Result<Done> {
         consumer,
         shuffle: Shuffle::Block(BlockShuffle::default()),
         epochs: Some(plan.epochs),
+        ledger: plan.ledger.clone(),
         ..LoaderConfig::default()
     };
     let recipe = Recipe::from_toml(RECIPE)?;
@@ -208,6 +209,7 @@ mod tests {
             batch_size: 10,
             dir: None,
             keep: false,
+            ledger: None,
         };
         let stats = Stats {
             samples: 100,

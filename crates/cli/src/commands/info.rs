@@ -42,6 +42,11 @@ pub(super) fn run(args: &InfoArgs, context: &Context) -> Result<Done> {
     for (at, field) in fields.iter().enumerate() {
         report.fact(if at == 0 { "fields" } else { "" }, field.text(manifest.len()));
     }
+    let taken = dataset.fields()?.into_iter().map(|(name, _)| name);
+    let taken: Vec<String> = taken.filter(|name| manifest.field_index(name).is_none()).collect();
+    if !taken.is_empty() {
+        report.fact("in records", taken.join(", "));
+    }
     if let Some(classes) = classes {
         let names = dataset.class_names().unwrap_or_default();
         let mut shown = names.iter().take(NAMES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -86,8 +86,12 @@ fn loader(job: &MaterializeJob, dataset: &Dataset) -> Result<Loader> {
     let config = materialize::config(job.loader.config(dataset), job.options.epoch)?;
     let elsewhere = match job.loader.via() {
         Some(via) => {
-            let own =
-                Own { command: program()?, threads: Some(config.threads), memory_bytes: config.memory_bytes };
+            let own = Own {
+                command: program()?,
+                threads: Some(config.threads),
+                memory_bytes: config.memory_bytes,
+                ..Own::default()
+            };
             match supplier(via, &own)? {
                 Some(supplier) => {
                     let mut feed = FeedSpec::new(dataset, &job.recipe, &config)?;

@@ -20,9 +20,12 @@ mod info;
 #[cfg(feature = "cassandra")]
 mod ingest;
 mod kept;
+mod ledger;
 mod materialize;
+mod order;
 mod pack;
 mod reference;
+mod reshard;
 mod share;
 mod show;
 mod split;
@@ -69,6 +72,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Verify(args) => verify::run(&args, context),
         Command::Index(args) => index::run(&args, context),
         Command::Pack(args) => pack(args.resolve()?, context),
+        Command::Reshard(args) => reshard::run(&args.resolve()?, context),
         Command::Stage(args) => stage::run(&args.resolve()?, context),
         Command::Materialize(args) => materialize::run(&args.resolve()?, context),
         #[cfg(feature = "cassandra")]
@@ -81,6 +85,8 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         .with_hint("build it with the feature `cassandra`")),
         Command::Split(args) => split::run(&args.resolve()?, context),
         Command::Show(args) => show::run(&args.resolve()?, context),
+        Command::Order(args) => order::run(&args.resolve()?, context),
+        Command::Ledger(args) => ledger::run(&args.command, context),
         Command::Demo(args) => demo::run(&args.resolve()?, context),
         Command::Analyze(args) => analyze::run(&args.resolve()?, context),
         Command::Plan(args) => capacity::run(&args.resolve()?, context),

@@ -5,7 +5,6 @@ use crate::args::ShowPlan;
 use crate::digest::Digest;
 use crate::interrupt::SLICE;
 use forebay_core::cursor::Cursor;
-use forebay_core::portion::Portion;
 use forebay_core::{Error, Result};
 use forebay_engine::source::Dataset;
 use forebay_engine::{Batch, DeliveryOrder, Fault, Loader, LoaderConfig, Next};
@@ -27,7 +26,7 @@ pub(super) fn run(plan: &ShowPlan, context: &Context) -> Result<Done> {
     };
     let consumer = config.consumer;
     let mut loader = Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &plan.recipe, config)?;
-    let portion = Portion::new(loader.epoch_samples(), consumer, &Cursor::start_of(plan.epoch))?;
+    let portion = loader.rank_portion(&Cursor::start_of(plan.epoch))?;
     if plan.batch >= portion.steps() {
         let (batch, epoch, steps) = (plan.batch, plan.epoch, portion.steps());
         let message = format!("show batch {batch} of epoch {epoch}: the number of batches is {steps}");

@@ -51,7 +51,7 @@ fn one(table: &mut Table<'_>) -> Option<Data> {
     }
     let kind = table.take("kind", |value| {
         let name = text(value)?;
-        SourceKind::from_name(&name).ok_or_else(|| format!("`{name}` is not tar, tree or table"))
+        SourceKind::from_name(&name).ok_or_else(|| format!("`{name}` is not {}", SourceKind::stored_names()))
     });
     let labels = table.take("labels", text).map(PathBuf::from);
     let extensions = table.take("extensions", |value| {

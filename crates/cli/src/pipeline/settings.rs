@@ -1,6 +1,8 @@
 //! The `[loader]` part: every setting with its check and its default, under the names that Python uses.
 
 use super::read::{Table, bytes, text, truth, whole, word};
+use forebay_core::feed::MAX_ROWS;
+use forebay_core::plan::batching::{Batching, Bucket, Oversize};
 use forebay_core::plan::parts::{MAX_PARTS, Sharding};
 use forebay_core::plan::rounds::{ClassBounds, MAX_CLASSES, SizeClasses};
 use forebay_core::plan::{BlockShuffle, Shuffle};
@@ -48,6 +50,7 @@ pub(crate) struct LoaderSettings {
     block: BlockShuffle,
     cache: Option<CacheConfig>,
     via: Option<ViaConfig>,
+    ledger: Option<String>,
     given: BTreeSet<String>,
 }
 
@@ -67,7 +70,7 @@ impl LoaderSettings {
         let defaults = LoaderConfig::default();
         let before = faults.len();
         let mut table = Table::new("loader", values, faults);
-        let batch_size = table.take("batch_size", whole(1, 1 << 40)).unwrap_or(1);
+        let batch_size = table.take("batch_size", whole(1, 1 << 40));
         let order = table.take("shuffle", read_order).unwrap_or(Order::Stored);
         let epoch_samples = table.take_or("none", "epoch_samples", whole(1, 1 << 48));
         let block = BlockShuffle {
@@ -79,6 +82,10 @@ impl LoaderSettings {
                 .unwrap_or(BlockShuffle::default().group_blocks),
         };
         let (sharding, size_classes) = (read_sharding(&mut table), read_size_classes(&mut table));
+        let batching = read_batching(&mut table);
+        // Bytes alone bound a batch, when they do.
+        let bounded = batching.as_ref().is_some_and(|batching| batching.batch_bytes.is_some());
+        let batch_size = batch_size.unwrap_or(if bounded { MAX_ROWS } else { 1 });
         let seed = table.take("seed", whole(0, u64::MAX)).unwrap_or(0);
         let drop_last = table.take("drop_last", truth);
         let last_batch = table.take("last_batch", word(&LAST_BATCH));
@@ -116,6 +123,7 @@ impl LoaderSettings {
         let world_size = table.take("world_size", whole(1, 1 << 32)).unwrap_or(1);
         let on_error = table.take("on_error", word(&ON_ERROR)).unwrap_or_default();
         let max_errors = table.take_or("none", "max_errors", read_max_errors).unwrap_or(MaxErrors::Unlimited);
+        let ledger = table.take_or("none", "ledger", text);
         let epochs = table.take_or("none", "epochs", whole(1, u64::MAX));
         table.end();
         let config = LoaderConfig {
@@ -126,8 +134,10 @@ impl LoaderSettings {
             epoch_samples,
             sharding,
             size_classes,
+            batching,
             seed,
             threads: threads.unwrap_or(defaults.threads),
+            more_threads: threads.is_none(),
             prefetch_batches: prefetch,
             memory_bytes,
             order: if in_order {
@@ -158,7 +168,7 @@ impl LoaderSettings {
         {
             faults.extend(error.message().lines().map(|fault| format!("loader: {fault}")));
         }
-        Self { config, order, block, cache, via, given }
+        Self { config, order, block, cache, via, ledger, given }
     }
 
     /// What the engine is told for this dataset.
@@ -185,6 +195,11 @@ impl LoaderSettings {
         self.via.as_ref()
     }
 
+    /// The folder in which training writes down what it received. Commands only look at it: none of them trains.
+    pub(crate) fn ledger(&self) -> Option<&str> {
+        self.ledger.as_deref()
+    }
+
     /// Every setting with its value, in the order of the documentation.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let config = &self.config;
@@ -206,6 +221,7 @@ impl LoaderSettings {
             MaxErrors::Rate(rate) => json!(rate),
         };
         let size_field = config.size_classes.as_ref().and_then(|classes| classes.field.as_deref());
+        let batching = config.batching.as_ref();
         let named = |name: &'static str, value: Value| Setting {
             name,
             value,
@@ -221,6 +237,16 @@ impl LoaderSettings {
             named("parts", config.sharding.as_ref().map_or(json!("none"), |s| json!(s.parts))),
             named("size_classes", config.size_classes.as_ref().map_or(json!("none"), class_bounds)),
             named("size_field", json!(size_field.unwrap_or("none"))),
+            named("bucket", batching.and_then(|b| b.bucket.as_ref()).map_or(json!("none"), bucket_value)),
+            named("batch_bytes", batching.and_then(|b| b.batch_bytes).map_or(json!("none"), Value::from)),
+            named(
+                "oversize",
+                batching.filter(|b| b.batch_bytes.is_some()).map_or(json!("none"), |b| json!(b.oversize)),
+            ),
+            named(
+                "length_field",
+                batching.and_then(|b| b.length_field.as_deref()).map_or(json!("none"), Value::from),
+            ),
             named("seed", json!(config.seed)),
             named("last_batch", json!(config.consumer.last_batch)),
             named("num_workers", json!(config.threads)),
@@ -242,6 +268,7 @@ impl LoaderSettings {
             named("world_size", json!(config.consumer.world_size)),
             named("on_error", json!(word_of(&ON_ERROR, config.on_error))),
             named("max_errors", max_errors),
+            named("ledger", json!(self.ledger().unwrap_or("none"))),
             named("epochs", config.epochs.map_or(json!("none"), Value::from)),
         ]
     }
@@ -308,6 +335,35 @@ fn read_size_classes(table: &mut Table<'_>) -> Option<SizeClasses> {
         table.fault("size_classes", error.message());
         None
     })
+}
+
+const OVERSIZE: [(&str, Oversize); 2] = [("alone", Oversize::Alone), ("drop", Oversize::Drop)];
+
+fn read_batching(table: &mut Table<'_>) -> Option<Batching> {
+    let before = table.fault_count();
+    let bucket = table.take_or("none", "bucket", |value| match value {
+        Value::Array(bounds) => Ok(Bucket::Bounds(bounds.iter().map(bytes).collect::<Result<_, _>>()?)),
+        value => {
+            value.as_f64().map(Bucket::Ratio).ok_or_else(|| format!("{value} is not a ratio such as 1.25"))
+        }
+    });
+    let batch_bytes = table.take_or("none", "batch_bytes", bytes);
+    let oversize = table.take_or("none", "oversize", word(&OVERSIZE));
+    let length_field = table.take_or("none", "length_field", text);
+    if table.fault_count() > before {
+        return None;
+    }
+    Batching::from_settings(bucket, batch_bytes, oversize, length_field).unwrap_or_else(|error| {
+        table.fault("bucket", error.message());
+        None
+    })
+}
+
+fn bucket_value(bucket: &Bucket) -> Value {
+    match bucket {
+        Bucket::Ratio(ratio) => json!(ratio),
+        Bucket::Bounds(bounds) => json!(bounds),
+    }
 }
 
 fn class_bounds(classes: &SizeClasses) -> Value {

@@ -31,12 +31,12 @@ fn units_are_read_and_defaults_are_filled_in() {
 
 #[test]
 fn all_faults_of_all_parts_are_reported_at_once() {
-    let text = "[data]\nkind = 'zip'\n[[recipe]]\nfield = 'jpg'\ndecode = 'image'\nops = [{op = 'resise', size = 1}]\n
+    let text = "[data]\nkind = 'rar'\n[[recipe]]\nfield = 'jpg'\ndecode = 'image'\nops = [{op = 'resise', size = 1}]\n
         [loader]\nbatch_size = 0\nshuffle = 'some'\nmemory = '1 stone'\nbatchsize = 3\n[extra]";
     let error = resolve(text).unwrap_err();
     let message = error.message();
     for fault in [
-        "data.kind: `zip`",
+        "data.kind: `rar`",
         "data.url: it is missing",
         "recipe[0].ops[0]",
         "loader.batch_size: 0",

@@ -119,7 +119,7 @@ impl World {
             let world_size = costs.ranks;
             let settings = PullSettings {
                 consumer: Consumer { rank, world_size, batch_size: 1, last_batch: LastBatch::Partial },
-                epoch_samples: costs.batches,
+                sampler: forebay_core::plan::Sampler::stored(costs.batches),
                 epochs: Some(1),
                 window_batches: 0,
                 ready_batches: READY_BATCHES,

@@ -22,6 +22,7 @@ pub const METRICS: &[Metric] = &[
     metric("forebay_engine_padding_total", Counter, NONE, "Repeated samples that only filled a batch"),
     metric("forebay_engine_skipped_samples_total", Counter, NONE, "Bad samples left out"),
     metric("forebay_engine_substituted_samples_total", Counter, NONE, "Bad samples replaced by another one"),
+    metric("forebay_engine_filtered_samples_total", Counter, NONE, "Samples that filters left out"),
     metric("forebay_engine_ready_batches", Gauge, NONE, "Batches that were ready when one was last taken"),
     metric("forebay_engine_open_batches", Gauge, NONE, "Batches that may be open at once"),
     // Where the time went.
@@ -76,6 +77,12 @@ pub const METRICS: &[Metric] = &[
         Gauge,
         NONE,
         "Time of a request when nothing of ours queues on the link",
+    ),
+    metric(
+        "forebay_engine_store_away_seconds_total",
+        Counter,
+        NONE,
+        "Time in which the store was away: nobody answered, and requests waited for its return",
     ),
     metric(
         "forebay_engine_budget_wait_seconds_total",

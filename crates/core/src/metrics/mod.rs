@@ -2,14 +2,16 @@
 //!
 //! Names are `forebay_<room>_<noun>_<unit>`, with `_total` behind what only grows. Whoever shows figures writes them into
 //! an [`Exposition`], which takes no name that is not in [`METRICS`]; `docs/reference/metrics.md` is made from the same list.
-//! The text is Prometheus's (version 0.0.4); [`read`] reads it back. No socket here.
+//! The text is Prometheus's (version 0.0.4); [`read`] reads it back, [`otlp`] makes a request of OTLP of it. No socket here.
 
 mod list;
+mod otlp;
 mod read;
 #[cfg(test)]
 mod tests;
 
 pub use list::METRICS;
+pub use otlp::{Between, otlp};
 pub use read::{Figure, MAX_FIGURES, read};
 
 use crate::stall::Histogram;

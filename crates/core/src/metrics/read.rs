@@ -27,8 +27,16 @@ impl Figure {
 
 /// All figures of a text but the buckets of histograms.
 pub fn read(text: &str) -> Vec<Figure> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(read_line).filter(|figure| !figure.name.ends_with("_bucket")).take(MAX_FIGURES).collect()
+    figures(text).filter(|figure| !figure.name.ends_with("_bucket")).take(MAX_FIGURES).collect()
+}
+
+/// All figures of a text of our own, buckets included.
+pub(super) fn read_all(text: &str) -> Vec<Figure> {
+    figures(text).collect()
+}
+
+fn figures(text: &str) -> impl Iterator<Item = Figure> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(read_line)
 }
 
 fn read_line(line: &str) -> Option<Figure> {

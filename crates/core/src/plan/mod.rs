@@ -12,8 +12,13 @@
 //! - *mix*: [`mix`] — several runs of samples by weight.
 //! - *parts*: [`parts`] — a dataset dealt to several parts by a sharding policy.
 //! - *rounds*: [`rounds`] — samples of about one size in every batch of a step.
+//!
+//! [`batching`] cuts any of them into batches of about one length, or of a bounded number of bytes. [`figures`] says how
+//! well an order mixes.
 
+pub mod batching;
 pub mod block;
+pub mod figures;
 pub mod mix;
 pub mod parts;
 mod resample;
@@ -23,6 +28,7 @@ use crate::manifest::Manifest;
 use crate::permutation::Permutation;
 use crate::rng::fold;
 use crate::{Error, Result, SampleId};
+use batching::{Batched, BatchedPlan, Cuts};
 use block::{BlockPlan, Blocks};
 use mix::{Mix, MixPlan};
 use parts::{Parts, PartsPlan};
@@ -84,6 +90,7 @@ enum Rule {
     Mix(Arc<Mix>),
     Parts(Arc<Parts>),
     Rounds(Arc<Rounds>),
+    Batched(Arc<Batched>),
 }
 
 impl Sampler {
@@ -121,6 +128,11 @@ impl Sampler {
         Ok(Self { samples, seed, rule })
     }
 
+    /// The rule that keeps `samples` samples as they are stored.
+    pub fn stored(samples: u64) -> Self {
+        Self { samples, seed: 0, rule: Rule::Sequential }
+    }
+
     /// The order of one epoch. Costs O(1), or one pass over the blocks for block shuffle.
     pub fn plan(&self, epoch: u64) -> Plan {
         let order = match &self.rule {
@@ -133,6 +145,7 @@ impl Sampler {
             Rule::Mix(mix) => Order::Mix(MixPlan::new(Arc::clone(mix), self.seed, epoch)),
             Rule::Parts(parts) => Order::Parts(PartsPlan::new(Arc::clone(parts), self.seed, epoch)),
             Rule::Rounds(rounds) => Order::Rounds(RoundsPlan::new(Arc::clone(rounds), self.seed, epoch)),
+            Rule::Batched(batched) => Order::Batched(BatchedPlan::new(Arc::clone(batched), epoch)),
         };
         Plan { epoch, samples: self.samples, order: Arc::new(order) }
     }
@@ -171,6 +184,7 @@ enum Order {
     Mix(MixPlan),
     Parts(PartsPlan),
     Rounds(RoundsPlan),
+    Batched(BatchedPlan),
 }
 
 impl Plan {
@@ -203,6 +217,7 @@ impl Plan {
             Order::Mix(plan) => plan.at(position),
             Order::Parts(plan) => plan.at(position),
             Order::Rounds(plan) => plan.at(position),
+            Order::Batched(plan) => plan.at(position),
         })
     }
 
@@ -216,6 +231,7 @@ impl Plan {
             Order::Block(plan) => known.then(|| plan.position_of(sample.0)),
             Order::Parts(plan) => plan.position_of(sample.0),
             Order::Rounds(plan) => plan.position_of(sample.0),
+            Order::Batched(plan) => plan.position_of(sample),
             Order::Resample(_) | Order::Mix(_) => None,
         }
     }
@@ -237,11 +253,21 @@ impl Plan {
         }
     }
 
+    /// Where each batch begins; `None` in orders whose batches are so many samples each. The first call may walk the
+    /// whole epoch.
+    pub fn cuts(&self) -> Option<&Cuts> {
+        match &*self.order {
+            Order::Batched(plan) => Some(plan.cuts()),
+            _ => None,
+        }
+    }
+
     /// One past the last position that is mixed with `position`. Fetching a whole group at once makes every block one
     /// read; orders without groups return the end of the plan.
     pub fn group_end(&self, position: u64) -> u64 {
         match &*self.order {
             Order::Block(plan) => plan.group_end(position),
+            Order::Batched(plan) => plan.group_end(position).unwrap_or(self.samples),
             _ => self.samples,
         }
     }

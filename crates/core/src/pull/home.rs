@@ -147,7 +147,7 @@ mod tests {
         let consumer = Consumer { rank: 0, world_size: 1, batch_size: 1, last_batch: LastBatch::Partial };
         let settings = PullSettings {
             consumer,
-            epoch_samples: BATCHES,
+            sampler: crate::plan::Sampler::stored(BATCHES),
             epochs: Some(1),
             window_batches: 0,
             ready_batches: 8,

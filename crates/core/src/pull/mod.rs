@@ -190,7 +190,7 @@ impl Pull {
             Some(entry) => {
                 // Rows that only fill a batch lie elsewhere in the plan.
                 let real = entry.wanted.name.runs.iter().find(|run| !run.padding);
-                let position = real.map_or(self.settings.epoch_samples, |run| run.first);
+                let position = real.map_or(self.settings.sampler.samples(), |run| run.first);
                 Reach { epoch: entry.wanted.epoch, position }
             }
             None => Reach { epoch: self.epoch + 1, position: 0 },

@@ -4,6 +4,7 @@ use super::PullSettings;
 use crate::Result;
 use crate::cursor::Cursor;
 use crate::feed::BatchName;
+use crate::plan::Sampler;
 use crate::portion::{Consumer, Place, Portion};
 
 /// A batch that will be wanted.
@@ -20,7 +21,7 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 pub(super) struct Sequence {
     consumer: Consumer,
-    samples: u64,
+    sampler: Sampler,
     epochs: Option<u64>,
     epoch: u64,
     /// `None` when nothing more comes.
@@ -30,10 +31,9 @@ pub(super) struct Sequence {
 
 impl Sequence {
     pub(super) fn new(settings: &PullSettings, cursor: &Cursor) -> Result<Self> {
-        let PullSettings { consumer, epoch_samples: samples, epochs, .. } = *settings;
-        let portion = Portion::new(samples, consumer, cursor)?;
-        let mut sequence =
-            Self { consumer, samples, epochs, epoch: cursor.epoch, portion: Some(portion), step: 0 };
+        let PullSettings { consumer, ref sampler, epochs, .. } = *settings;
+        let (portion, sampler) = (Some(sampler.portion(consumer, cursor)?), sampler.clone());
+        let mut sequence = Self { consumer, sampler, epochs, epoch: cursor.epoch, portion, step: 0 };
         sequence.turn();
         Ok(sequence)
     }
@@ -67,7 +67,7 @@ impl Sequence {
         }
         self.epoch += 1;
         self.step = 0;
-        let next = Portion::new(self.samples, self.consumer, &Cursor::start_of(self.epoch));
+        let next = self.sampler.portion(self.consumer, &Cursor::start_of(self.epoch));
         self.portion = next.ok().filter(|portion| portion.steps() > 0);
         if self.epochs.is_some_and(|epochs| self.epoch >= epochs) {
             self.portion = None;

@@ -211,7 +211,7 @@ fn settings(case: &Case) -> PullSettings {
     let Case { rank, world_size, last_batch, ready_batches, .. } = *case;
     PullSettings {
         consumer: Consumer { rank, world_size, batch_size: BATCH, last_batch },
-        epoch_samples: SAMPLES,
+        sampler: crate::plan::Sampler::stored(SAMPLES),
         epochs: Some(EPOCHS),
         window_batches: case.window_batches,
         ready_batches,

@@ -1,6 +1,7 @@
 //! What pulling is told, what it wants done, and what it hands over: plain data.
 
 use crate::feed::{BatchName, Span};
+use crate::plan::Sampler;
 use crate::portion::{Consumer, Place};
 
 /// A worker, as the shell numbers it.
@@ -14,8 +15,8 @@ pub const MAX_SKIPPED_NAMES: usize = 10_000;
 pub struct PullSettings {
     /// Whose batches.
     pub consumer: Consumer,
-    /// Positions of every epoch.
-    pub epoch_samples: u64,
+    /// What makes the plans: says how many positions an epoch has, and which of them are a batch.
+    pub sampler: Sampler,
     /// Epochs after which nothing more is wanted.
     pub epochs: Option<u64>,
     /// How many batches later than planned a batch may be handed over; 0 is plan order.

@@ -3,9 +3,9 @@
 //! Every fault is reported, each with the path of the value at fault. Parsing calls this, and whoever builds a recipe
 //! in code does.
 
-use super::{Decode, FieldRecipe, Interval, Op, Recipe, Size};
+use super::{Decode, FieldRecipe, Function, Interval, Op, Padded, Recipe, SampleOp, Size};
 use crate::tensor::Dtype;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Longest side of an image, and widest border.
 const MAX_SIDE: u32 = 65_535;
@@ -21,19 +21,72 @@ impl Recipe {
         if self.fields.is_empty() {
             faults.add("recipe", "it has no fields, so there is nothing to deliver");
         }
-        let mut names: HashMap<&str, usize> = HashMap::new();
+        let mut names: HashMap<String, usize> = HashMap::new();
         for (index, field) in self.fields.iter().enumerate() {
             let path = format!("recipe[{index}]");
             check_field(&path, field, &mut faults);
-            if let Some(first) = names.insert(field.output_name(), index) {
-                let name = field.output_name();
-                faults.add(
-                    &path,
-                    format_args!("the column `{name}` is already made by recipe[{first}]: give a `name`"),
-                );
+            for name in field.column_names() {
+                if let Some(first) = names.insert(name.clone(), index) {
+                    let why =
+                        format_args!("the column `{name}` is already made by recipe[{first}]: give a `name`");
+                    faults.add(&path, why);
+                }
             }
         }
+        self.check_sample_ops(&mut faults);
         faults.found
+    }
+
+    fn check_sample_ops(&self, faults: &mut Faults) {
+        let mut known: HashSet<&str> = self.fields.iter().map(FieldRecipe::output_name).collect();
+        let padded: HashSet<String> = self
+            .fields
+            .iter()
+            .filter(|field| field.padded().is_some())
+            .flat_map(FieldRecipe::column_names)
+            .collect();
+        let mut batches = false;
+        for (index, op) in self.ops.iter().enumerate() {
+            let path = format!("recipe[{}]", self.fields.len() + index);
+            check_function(&path, op.function(), faults);
+            let (SampleOp::Map { fields, .. } | SampleOp::Filter { fields, .. }) = op else {
+                batches = true;
+                continue;
+            };
+            let name = op.name();
+            faults.unless(!batches, &path, "op", format_args!("`{name}` cannot follow `map_batch`"));
+            faults.unless(!fields.is_empty(), &path, "fields", "it is given no column");
+            for (at, field) in fields.iter().enumerate() {
+                let name = field.as_str();
+                faults.unless(
+                    known.contains(name),
+                    &path,
+                    "fields",
+                    format_args!("there is no column `{field}`"),
+                );
+                faults.unless(
+                    !fields[..at].contains(field),
+                    &path,
+                    "fields",
+                    format_args!("`{field}` is there twice"),
+                );
+            }
+            if let SampleOp::Map { .. } = op {
+                let whole = fields.iter().chain(op.outputs()).find(|field| padded.contains(*field));
+                if let Some(field) = whole {
+                    let why = "is padded when its batch is closed: a function of samples can neither take nor make it";
+                    faults.unless(false, &path, "fields", format_args!("`{field}` {why}"));
+                }
+                known.retain(|name| !fields.iter().any(|field| field == name));
+                for output in op.outputs() {
+                    let fresh = !output.trim().is_empty() && known.insert(output);
+                    let why =
+                        format_args!("`{output}` is empty, there twice, or a column that it is not given");
+                    faults.unless(fresh, &path, "outputs", why);
+                }
+            }
+        }
+        faults.unless(!known.is_empty() || self.fields.is_empty(), "recipe", "ops", "no column is left");
     }
 }
 
@@ -95,21 +148,34 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
     check_decode(path, &field.decode, faults);
     check_dtype(path, field, faults);
 
-    let mut normalized = false;
+    let (mut normalized, mut called, mut maps) = (false, false, false);
     for (index, op) in field.ops.iter().enumerate() {
         let path = format!("{path}.ops[{index}]");
         let name = op.name();
-        let for_any_value = matches!(op, Op::Delay { .. });
+        let pads = matches!(op, Op::PadBatch(_));
+        let pads_any = pads && (maps || matches!(field.decode, Decode::Npy { .. }));
+        let for_any_value = pads_any || matches!(op, Op::Delay { .. }) || op.function().is_some();
+        if called && !pads && op.function().is_none() {
+            let why = "comes after a function: put it before, or do it in the function";
+            faults.add(&path, format_args!("`{name}` {why}"));
+        }
+        called |= op.function().is_some();
+        maps |= matches!(op, Op::Map { .. });
         if !for_any_value && !matches!(field.decode, Decode::Image { .. }) {
             faults.add(
                 &path,
                 format_args!("`{name}` works on images, but the field is decoded as {}", kind(&field.decode)),
             );
         }
-        if normalized && !for_any_value && !matches!(op, Op::RandomErasing { .. }) {
+        if normalized && !for_any_value && !matches!(op, Op::RandomErasing { .. } | Op::PadBatch(_)) {
             let why = if name == "normalize" { "stands there twice" } else { "cannot follow `normalize`" };
-            faults
-                .add(&path, format_args!("`{name}` {why}: only `random_erasing` and `delay` come after it"));
+            faults.add(
+                &path,
+                format_args!("`{name}` {why}: only `random_erasing`, `pad_batch` and `delay` come after it"),
+            );
+        }
+        if matches!(op, Op::PadBatch(_)) && index + 1 < field.ops.len() {
+            faults.add(&path, "`pad_batch` is of whole batches: it comes last");
         }
         check_op(&path, op, field, normalized, faults);
         normalized |= matches!(op, Op::Normalize { .. });
@@ -224,6 +290,20 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             let sound = std.iter().all(|value| value.is_finite() && *value > 0.0);
             faults.unless(sound, path, "std", "a deviation is not above 0");
         }
+        Op::PadBatch(padded) => check_padded(path, padded, field, faults),
+        Op::Map { function, shape, dtype } => {
+            check_function(path, function, faults);
+            let sound = shape.is_some() == dtype.is_some();
+            faults.unless(sound, path, "shape", "give `shape` and `dtype` together");
+            if let Some(shape) = shape {
+                let elements =
+                    shape.iter().try_fold(1u64, |all, axis| all.checked_mul(u64::try_from(*axis).ok()?));
+                let sound = shape.len() <= 32 && elements.is_some_and(|all| all <= MAX_ELEMENTS);
+                let why = format!("{shape:?} has more than 32 axes or more than {MAX_ELEMENTS} elements");
+                faults.unless(sound, path, "shape", why);
+            }
+        }
+        Op::Filter { function } => check_function(path, function, faults),
         Op::Delay { seconds } => {
             let sound = (0.0..=MAX_DELAY_SECONDS).contains(seconds);
             faults.unless(
@@ -234,6 +314,44 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             );
         }
     }
+}
+
+fn check_padded(path: &str, padded: &Padded, field: &FieldRecipe, faults: &mut Faults) {
+    let multiple = padded.multiple;
+    let sound = (1..=MAX_SIDE).contains(&multiple);
+    faults.unless(sound, path, "multiple", format_args!("{multiple} is not in 1..={MAX_SIDE}"));
+    faults.unless(
+        padded.to.is_none() || multiple == 1,
+        path,
+        "to",
+        "every batch has this length: leave `multiple` out",
+    );
+    match (&field.decode, padded.to) {
+        (Decode::Image { .. }, Some(size)) => check_size(path, size, faults),
+        (_, Some(Size::Side(0))) => faults.unless(false, path, "to", "it is 0"),
+        (_, Some(Size::Exact(_))) => {
+            faults.unless(false, path, "to", "arrays are padded along their first axis: give one number");
+        }
+        _ => {}
+    }
+    let mapped = field.ops.iter().rev().find_map(|op| match op {
+        Op::Map { shape, .. } => Some(shape.is_some()),
+        _ => None,
+    });
+    let fixed = match (mapped, &field.decode) {
+        (Some(fixed), _) => fixed,
+        (None, Decode::Npy { shape }) => shape.is_some() && field.dtype.is_some(),
+        _ => field.fixed_image_size().is_some(),
+    };
+    if fixed {
+        faults.add(path, "all samples are of one size already: leave `pad_batch` out");
+    }
+}
+
+fn check_function(path: &str, function: &Function, faults: &mut Faults) {
+    let sound =
+        function.name.split_once(':').is_some_and(|(module, name)| !module.is_empty() && !name.is_empty());
+    faults.unless(sound, path, "function", format_args!("`{}` is not `module:name`", function.name));
 }
 
 fn check_size(path: &str, size: Size, faults: &mut Faults) {

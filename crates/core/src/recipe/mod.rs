@@ -5,22 +5,38 @@
 //! and the round trip; what an op *does* to pixels lives in the `ops` crate, one file per op.
 
 mod check;
+mod function;
 mod op;
 mod parse;
 mod prefix;
 
-pub use op::{Direction, Filter, Interval, Op, Size};
+pub use function::{Function, SampleOp};
+pub use op::{Direction, Filter, Interval, Op, Padded, Size};
 pub use prefix::Cut;
 
 use crate::tensor::{Dtype, Layout};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The ordered fields a job asks for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recipe {
-    /// One entry per output column, in the order of the batch.
+    /// One entry per column, in the order of the batch.
     pub fields: Vec<FieldRecipe>,
+    /// What is done to whole samples once their columns are made, then to whole batches.
+    pub ops: Vec<SampleOp>,
+}
+
+/// Written as one list: columns, then ops on samples.
+impl Serialize for Recipe {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum Entry<'a> {
+            Field(&'a FieldRecipe),
+            Op(&'a SampleOp),
+        }
+        serializer.collect_seq(self.fields.iter().map(Entry::Field).chain(self.ops.iter().map(Entry::Op)))
+    }
 }
 
 /// How one column of the batch is made from one field of the sample.
@@ -129,6 +145,20 @@ impl FieldRecipe {
     /// The alternatives of the stored field, in order of preference.
     pub fn alternatives(&self) -> impl Iterator<Item = &str> {
         self.field.split(';')
+    }
+
+    /// How values of different sizes become one tensor, when they do.
+    pub fn padded(&self) -> Option<&Padded> {
+        self.ops.iter().find_map(|op| if let Op::PadBatch(padded) = op { Some(padded) } else { None })
+    }
+
+    /// All columns that this makes: its own, and those that say what of it is real.
+    pub fn column_names(&self) -> Vec<String> {
+        let name = self.output_name();
+        let padded = self.padded();
+        let length = padded.map(|_| Padded::length_name(name));
+        let mask = padded.filter(|padded| padded.mask).map(|_| Padded::mask_name(name));
+        [Some(name.to_owned()), length, mask].into_iter().flatten().collect()
     }
 
     /// Element type of the column: as asked, or `f32` after `normalize`, `u8` for other images, `i64` for labels.

@@ -1,6 +1,8 @@
 //! The ops a recipe may name, with their parameters and defaults. Defaults are those of torchvision where it has
 //! the op, so that a recipe carried over gives the same distribution.
 
+use super::Function;
+use crate::tensor::Dtype;
 use serde::{Deserialize, Serialize};
 
 /// One transformation. Random ops draw from a stream keyed by (seed, epoch, sample id, place in the recipe).
@@ -102,11 +104,67 @@ pub enum Op {
         /// Standard deviation per channel, in `0..1` units.
         std: Vec<f64>,
     },
+    /// Makes the values of a batch as large as its largest, filled behind. Not a matter of one sample: it comes last.
+    PadBatch(Padded),
     /// Waits without using the processor: stands for expensive preparation in experiments and tests.
     Delay {
         /// Seconds per sample.
         seconds: f64,
     },
+    /// Replaces the value by what a function makes of it.
+    Map {
+        /// What is called.
+        function: Function,
+        /// Shape of every result, which is then written straight into the batch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shape: Option<Vec<usize>>,
+        /// Element type of every result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dtype: Option<Dtype>,
+    },
+    /// Leaves the sample out unless a function of the value says yes.
+    Filter {
+        /// What is called.
+        function: Function,
+    },
+}
+
+/// How values of different sizes become one tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Padded {
+    /// What is behind the values, in output units.
+    #[serde(default)]
+    pub value: i64,
+    /// Lengths are rounded up to a multiple of this.
+    #[serde(default = "one_step")]
+    pub multiple: u32,
+    /// Length in every batch, or `[height, width]`; the longest of the batch decides when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Size>,
+    /// Whether a column `NAME_mask` says what is real.
+    #[serde(default)]
+    pub mask: bool,
+}
+
+impl Padded {
+    /// Fixed lengths, of which arrays take the first.
+    pub fn lengths(&self) -> Option<[usize; 2]> {
+        self.to.map(|to| {
+            let (height, width) = to.height_width();
+            [height as usize, width as usize]
+        })
+    }
+
+    /// The column that says how long values are.
+    pub fn length_name(column: &str) -> String {
+        format!("{column}_length")
+    }
+
+    /// The column that says what is real.
+    pub fn mask_name(column: &str) -> String {
+        format!("{column}_mask")
+    }
 }
 
 /// One side for both, or `[height, width]`.
@@ -172,12 +230,15 @@ impl Op {
             Self::Grayscale { .. } => "grayscale",
             Self::RandomErasing { .. } => "random_erasing",
             Self::Normalize { .. } => "normalize",
+            Self::PadBatch(_) => "pad_batch",
             Self::Delay { .. } => "delay",
+            Self::Map { .. } => "map",
+            Self::Filter { .. } => "filter",
         }
     }
 
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 14] = [
         "resize",
         "center_crop",
         "random_crop",
@@ -188,7 +249,10 @@ impl Op {
         "grayscale",
         "random_erasing",
         "normalize",
+        "pad_batch",
         "delay",
+        "map",
+        "filter",
     ];
 
     /// Whether the result depends on chance, so that it must be drawn anew each epoch and never be cached.
@@ -200,15 +264,20 @@ impl Op {
             Self::ColorJitter { brightness, contrast, saturation, hue } => {
                 [brightness, contrast, saturation, hue].iter().any(|x| **x > 0.0)
             }
+            Self::Map { function, .. } | Self::Filter { function } => function.random,
             Self::Resize { .. }
             | Self::CenterCrop { .. }
             | Self::Pad { .. }
             | Self::Normalize { .. }
+            | Self::PadBatch(_)
             | Self::Delay { .. } => false,
         }
     }
 }
 
+fn one_step() -> u32 {
+    1
+}
 fn half() -> f64 {
     0.5
 }

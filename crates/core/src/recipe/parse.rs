@@ -4,7 +4,7 @@
 //! one cannot be read, each of its values is tried in the place of the same value of a sound template. The grammar is
 //! written once, in the types; the templates here only show one sound value for each name.
 
-use super::{Decode, FieldRecipe, Op, Recipe};
+use super::{Decode, FieldRecipe, Op, Recipe, SampleOp};
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -28,9 +28,18 @@ impl Recipe {
             return Err(report(&["recipe: it is not a list of fields".into()]));
         };
         let mut reading = Reading::default();
-        let fields = entries.into_iter().enumerate();
-        let fields = fields.map(|(index, entry)| reading.field(&format!("recipe[{index}]"), entry)).collect();
-        let recipe = Self { fields };
+        let mut recipe = Self::default();
+        for (index, entry) in entries.into_iter().enumerate() {
+            let path = format!("recipe[{index}]");
+            if entry.get("op").is_some() {
+                recipe.ops.extend(reading.sample_op(&path, entry));
+                continue;
+            }
+            if !recipe.ops.is_empty() {
+                reading.faults.push(format!("{path}: ops on samples come after all columns"));
+            }
+            recipe.fields.push(reading.field(&path, entry));
+        }
         // What could not be read has a stand-in, about which there is nothing more to say.
         let Reading { mut faults, broken } = reading;
         let stands_in = |fault: &String| broken.iter().any(|path| fault.starts_with(path.as_str()));
@@ -113,6 +122,11 @@ impl Reading {
             ops: self.ops(path, ops),
             ..read.unwrap_or(stand_in)
         }
+    }
+
+    /// One op on whole samples, unless it cannot be read.
+    fn sample_op(&mut self, path: &str, entry: Value) -> Option<SampleOp> {
+        parse_tagged(path, entry, "op", &sample_op_templates(), &mut self.faults)
     }
 
     fn decode(&mut self, path: &str, value: Option<Value>) -> Decode {
@@ -262,8 +276,9 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// A sound op of each name with all of its parameters.
-pub(super) fn op_templates() -> [Value; 11] {
+pub(super) fn op_templates() -> [Value; 14] {
     let interval = [0.5, 1.0];
+    let function = json!({"name": "module:name", "source": "", "random": false});
     [
         json!({"op": "resize", "size": 1, "filter": "bilinear"}),
         json!({"op": "center_crop", "size": 1}),
@@ -275,7 +290,19 @@ pub(super) fn op_templates() -> [Value; 11] {
         json!({"op": "grayscale", "p": 0.5}),
         json!({"op": "random_erasing", "p": 0.5, "scale": interval, "ratio": interval, "value": 0.0}),
         json!({"op": "normalize", "mean": [0.5], "std": [0.5]}),
+        json!({"op": "pad_batch", "value": 0, "multiple": 1, "to": 1, "mask": false}),
         json!({"op": "delay", "seconds": 0.0}),
+        json!({"op": "map", "function": function, "shape": [1], "dtype": "f32"}),
+        json!({"op": "filter", "function": function}),
+    ]
+}
+
+/// A sound op on samples of each name with all of its parameters.
+fn sample_op_templates() -> [Value; 3] {
+    [
+        json!({"op": "map", "function": "module:name", "fields": ["x"], "outputs": ["x"]}),
+        json!({"op": "filter", "function": "module:name", "fields": ["x"]}),
+        json!({"op": "map_batch", "function": "module:name"}),
     ]
 }
 

@@ -96,7 +96,8 @@ impl Recipe {
 fn may_be_kept(op: &Op) -> bool {
     // A mirror waits for the finishing pass, past resizes and changes of color: a cut would do it earlier.
     let mirrors = matches!(op, Op::Flip { p, .. } if *p > 0.0);
-    !op.is_random() && !mirrors && !matches!(op, Op::Normalize { .. })
+    let called = op.function().is_some();
+    !op.is_random() && !mirrors && !called && !matches!(op, Op::Normalize { .. })
 }
 
 /// Whether the ops before and after a cut, done one half after the other, give the bits of the whole.

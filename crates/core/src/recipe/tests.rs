@@ -84,7 +84,7 @@ pub(super) fn any_recipe() -> impl Strategy<Value = Recipe> {
             ops: Vec::new(),
             layout: Layout::default(),
         });
-        Recipe { fields: std::iter::once(image).chain(others).collect() }
+        Recipe { fields: std::iter::once(image).chain(others).collect(), ops: Vec::new() }
     })
 }
 

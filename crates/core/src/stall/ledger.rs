@@ -28,6 +28,8 @@ pub struct Split {
     pub batches: u64,
     /// Samples, padding not counted.
     pub samples: u64,
+    /// Bytes of the batches as they were handed over.
+    pub bytes: u64,
     /// The loop's own work.
     pub step_seconds: f64,
     /// Waiting that would vanish if every payload were resident.
@@ -62,6 +64,8 @@ pub struct Took {
     pub step: u64,
     /// Samples, padding not counted.
     pub samples: u64,
+    /// Its bytes as it was handed over.
+    pub bytes: u64,
     /// What was waited for it.
     pub stall: StallSplit,
     /// What the hand-over itself took.
@@ -115,6 +119,7 @@ impl Ledger {
             step: took.step,
             batches: 1,
             samples: took.samples,
+            bytes: took.bytes,
             fetch_stall_seconds: fetch.as_secs_f64(),
             prep_stall_seconds: prep.as_secs_f64(),
             queue_seconds: took.queue.as_secs_f64(),
@@ -131,6 +136,7 @@ impl Ledger {
                 step: step.step,
                 batches: split.batches + 1,
                 samples: split.samples + step.samples,
+                bytes: split.bytes + step.bytes,
                 step_seconds: split.step_seconds,
                 fetch_stall_seconds: split.fetch_stall_seconds + step.fetch_stall_seconds,
                 prep_stall_seconds: split.prep_stall_seconds + step.prep_stall_seconds,

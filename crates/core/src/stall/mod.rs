@@ -15,6 +15,8 @@
 //!
 //! Ranks of a job tell each other their [`Pace`], and [`judge`] names the one that makes the others wait.
 //!
+//! Whether steps differ because batches do says [`StepByLength`].
+//!
 //! [`analyze`] goes from measured rates to bottleneck, remedies and what would be if.
 //!
 //! `docs/concepts/stalls.md` has the formulas and says where they end: rates are means, so jitter on queues that run
@@ -26,6 +28,7 @@ mod analysis_tests;
 mod fetch;
 mod histogram;
 mod ledger;
+mod length;
 mod pace;
 mod predict;
 mod rate;
@@ -44,6 +47,7 @@ pub use analysis::{Analysis, IDLE_RATE, Rates, RunFacts, WhatIf, analyze};
 pub use fetch::{FetchLimit, cache_needed};
 pub use histogram::{CLASSES, Histogram, class_of};
 pub use ledger::{KEPT_EPOCHS, KEPT_STEPS, Ledger, MAX_PHASES, Phase, Split, Times, Took};
+pub use length::StepByLength;
 pub use pace::{
     Evidence, OthersWatch, PACE_STEPS, Pace, TOLD_STEPS, ToldStep, told_steps, waited_for_others,
 };

@@ -51,7 +51,7 @@ impl Rate {
     /// `warm_up` seconds is left out, the rest is cut into ten stretches.
     pub fn of_batches(taken: &[(f64, u64)], warm_up: f64) -> Option<Self> {
         let first = taken.iter().position(|(at, _)| *at >= warm_up)?;
-        let rest = &taken[first..];
+        let rest = since_a_wait(&taken[first..]);
         let stretch = (rest.len() - 1).div_ceil(10).max(1);
         let mut stretches = Vec::new();
         let mut since = rest[0].0;
@@ -63,6 +63,15 @@ impl Rate {
         }
         Self::of(&stretches)
     }
+}
+
+/// Batches from the first one on after which the loop had to wait again: what piled up behind a late one came earlier than
+/// it was handed over, and says nothing about a rate.
+fn since_a_wait(taken: &[(f64, u64)]) -> &[(f64, u64)] {
+    let [first, .., last] = taken else { return taken };
+    let usual = (last.0 - first.0) / (taken.len() - 1) as f64;
+    let begin = taken.windows(2).position(|pair| pair[1].0 - pair[0].0 >= usual / 2.0);
+    &taken[begin.unwrap_or(0)..]
 }
 
 #[cfg(test)]
@@ -82,6 +91,18 @@ mod tests {
         assert_eq!((one.per_second, one.low, one.high), (40.0, 0.0, f64::INFINITY));
         assert_eq!(Rate::of(&[]), None);
         assert_eq!(Rate::of(&[(0.0, 3.0)]), None);
+    }
+
+    #[test]
+    fn what_piled_up_behind_a_late_batch_is_left_out() {
+        // Fifty a second; the first batch is a second late, and six come with it.
+        let taken: Vec<(f64, u64)> = (1..=19).map(|batch| ((f64::from(batch) * 0.16).max(1.0), 8)).collect();
+        let rate = Rate::of_batches(&taken, 0.9).unwrap();
+        assert!((rate.per_second - 50.0).abs() < 2.0, "{rate:?}");
+        // Pairs that come together are no pile.
+        let pairs: Vec<(f64, u64)> = (0..20).map(|batch| (f64::from(batch / 2) * 0.32, 8)).collect();
+        let rate = Rate::of_batches(&pairs, 0.0).unwrap();
+        assert!((rate.per_second - 50.0).abs() < 1e-6, "{rate:?}");
     }
 
     #[test]

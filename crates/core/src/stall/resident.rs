@@ -70,6 +70,14 @@ impl ResidentRun {
         Self { ahead, handed: 0, busy_until: nanos(start), taken: VecDeque::new(), owed: 0, fetched: 0 }
     }
 
+    /// From now on so many batches may be prepared before they are taken.
+    pub fn set_ahead(&mut self, ahead: usize) {
+        self.ahead = ahead.max(1);
+        while self.taken.len() > self.ahead {
+            self.taken.pop_front();
+        }
+    }
+
     /// Splits the stall of the next batch. `away` is what the loop did since the batch before it was handed over.
     pub fn split(&mut self, away: Duration, stall: Duration, making: &Making) -> StallSplit {
         let stall = nanos(stall);

@@ -123,6 +123,50 @@ fn p070_stalls_of_steady_pipelines_are_split_as_they_are() {
 }
 
 #[test]
+fn p069_what_if_is_within_a_tenth_of_pipelines_to_which_it_is_then_done() {
+    type Hits = fn(u64) -> f64;
+    let cached: [(&str, Hits); 5] = [
+        ("cache=0%", |_| 1.0),
+        ("cache=25%", |row| if row % 4 < 1 { 0.0 } else { 1.0 }),
+        ("cache=50%", |row| if row % 4 < 2 { 0.0 } else { 1.0 }),
+        ("cache=75%", |row| if row % 4 < 3 { 0.0 } else { 1.0 }),
+        ("cache=100%", |_| 0.0),
+    ];
+    let mut cases = 0;
+    // Samples a second that the loop takes, one thread prepares and the store gives; two threads were measured.
+    for [ingest, thread, fetch] in [[400.0, 150.0, 100.0], [400.0, 50.0, 900.0], [100.0, 80.0, 900.0]] {
+        let with =
+            |ingest, threads: usize, fetch| Pipeline::steady(ingest, thread * threads as f64, fetch, threads);
+        let mut changes: Vec<(String, Pipeline)> = vec![
+            ("bandwidth=x0.5".into(), with(ingest, 2, fetch / 2.0)),
+            ("bandwidth=x2".into(), with(ingest, 2, fetch * 2.0)),
+            ("step=x0.5".into(), with(ingest * 2.0, 2, fetch)),
+            ("step=x2".into(), with(ingest / 2.0, 2, fetch)),
+        ];
+        changes.extend((1..=8).map(|cores| (format!("cores={cores}"), with(ingest, cores, fetch))));
+        changes.extend(cached.iter().map(|(change, hits)| {
+            ((*change).to_owned(), Pipeline { fetch: *hits, ..with(ingest, 2, fetch) })
+        }));
+        let rates = Rates {
+            ingest: Rate::exact(ingest),
+            prep: Rate::exact(2.0 * thread),
+            fetch: Some(Rate::exact(fetch)),
+        };
+        let facts =
+            RunFacts { samples: 3200, sample_bytes: 1.0, batch_size: 8, threads: 2, ..RunFacts::default() };
+        for (change, pipeline) in changes {
+            let predicted =
+                analyze(rates, facts, Some(&change)).unwrap().what_if.unwrap().prediction.later.rate;
+            let measured = (pipeline.rows * pipeline.batches) as f64 / pipeline.run(false).seconds;
+            let case = format!("{change} of {ingest} {thread} {fetch}: {predicted:.1} for {measured:.1}");
+            assert!((predicted / measured - 1.0).abs() < 0.1, "{case}");
+            cases += 1;
+        }
+    }
+    assert_eq!(cases, 51);
+}
+
+#[test]
 fn a_burst_of_payloads_after_a_long_silence_does_not_hide_prep_stall() {
     // One payload in four hundred takes as long as all others together; prep is slower than the loop.
     let bursts = Pipeline {
@@ -185,7 +229,7 @@ proptest! {
         for (number, [fetch, prep, queue, transfer, work]) in steps.iter().copied().enumerate() {
             let stall = StallSplit { fetch: Duration::from_nanos(fetch), prep: Duration::from_nanos(prep) };
             let (epoch, step) = (number as u64 / 100, number as u64 % 100);
-            ledger.took(&Took { epoch, step, samples: 3, stall, queue: Duration::from_nanos(queue) });
+            ledger.took(&Took { epoch, step, samples: 3, bytes: 1, stall, queue: Duration::from_nanos(queue) });
             ledger.transferred(Duration::from_nanos(transfer));
             ledger.worked(Duration::from_nanos(work));
             total += fetch + prep + queue + transfer + work;
@@ -205,7 +249,7 @@ fn a_ledger_keeps_a_bounded_past_and_a_bounded_number_of_phases() {
     let mut ledger = Ledger::default();
     let (stall, queue) = (StallSplit::default(), Duration::ZERO);
     for number in 0..5000 {
-        ledger.took(&Took { epoch: number / 10, step: number % 10, samples: 1, stall, queue });
+        ledger.took(&Took { epoch: number / 10, step: number % 10, samples: 1, bytes: 1, stall, queue });
     }
     assert_eq!((ledger.steps().count(), ledger.epochs().count()), (KEPT_STEPS, KEPT_EPOCHS));
     assert_eq!(ledger.total().batches, 5000);

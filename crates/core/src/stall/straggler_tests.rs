@@ -59,7 +59,7 @@ impl Job {
         let end = times.iter().map(|parts| parts.iter().sum::<f64>()).fold(0.0, f64::max);
         for (ledger, parts) in self.ledgers.iter_mut().zip(&times) {
             let stall = StallSplit { fetch: micros(parts[0]), prep: micros(parts[1]) };
-            ledger.took(&Took { epoch: 0, step, samples: 8, stall, queue: micros(parts[2]) });
+            ledger.took(&Took { epoch: 0, step, samples: 8, bytes: 1, stall, queue: micros(parts[2]) });
             ledger.transferred(micros(parts[3]));
             let own = if self.together { end - parts[..4].iter().sum::<f64>() } else { parts[4] };
             ledger.worked(micros(own));
@@ -176,7 +176,7 @@ fn p070_waits_for_others_are_part_of_steps_epochs_and_the_total_and_parts_still_
     let mut ledger = Ledger::default();
     for step in 0..3 {
         let stall = StallSplit { fetch: micros(500.0), prep: micros(100.0) };
-        ledger.took(&Took { epoch: 2, step, samples: 1, stall, queue: micros(10.0) });
+        ledger.took(&Took { epoch: 2, step, samples: 1, bytes: 1, stall, queue: micros(10.0) });
         assert!(ledger.is_working() && told_steps(&ledger).len() == step as usize);
         ledger.worked(micros(2_000.0));
     }

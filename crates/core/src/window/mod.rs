@@ -5,11 +5,12 @@
 //! mean latency when our own queue is not in the way (`drain`). It keeps twice that in flight, so that a faster
 //! link shows itself within a round (the rate doubles, and so the window), and jitter and stragglers find room. It
 //! starts small and doubles every round while the rate rises. What the server refuses is a separate limit
-//! (`ceiling`).
+//! (`ceiling`), and a server that is not there at all is waited for (`absence`).
 //!
 //! Beside it: [`Hedge`] (second requests for hung ones), [`SlowStart`] (batches ahead at the beginning of a run) and
 //! [`share()`] (ranks of one host). All pure: time is passed in, as [`Duration`] since an arbitrary start.
 
+mod absence;
 mod adapt;
 mod ceiling;
 mod drain;
@@ -34,6 +35,7 @@ pub use share::share;
 pub use slow_start::SlowStart;
 pub use ticket::{End, LinkEstimate, Ticket, WindowLimits};
 
+use absence::Absence;
 use ceiling::Ceiling;
 use drain::Drain;
 use flight::{Flight, Sizes};
@@ -56,7 +58,8 @@ enum Phase {
 
 /// Decides how much may be in flight on one link.
 ///
-/// At least one request is always allowed, whatever its size, except during a pause the server asked for.
+/// At least one request is always allowed, whatever its size, except during a pause: one that the server asked for, or
+/// one between two requests that ask whether it is back.
 #[derive(Clone, Debug)]
 pub struct Window {
     limits: WindowLimits,
@@ -67,6 +70,7 @@ pub struct Window {
     round: Round,
     best: BestRate,
     ceiling: Ceiling,
+    absence: Absence,
     /// Seconds; 0 while unknown.
     delay: f64,
     /// Latency of the last round, queue included.
@@ -94,6 +98,7 @@ impl Window {
             round: Round::default(),
             best: BestRate::default(),
             ceiling: Ceiling::default(),
+            absence: Absence::default(),
             delay: 0.0,
             latency: 0.0,
             sizes: Sizes::default(),
@@ -121,7 +126,12 @@ impl Window {
             self.size = self.least_bytes();
         }
         self.tend(now);
-        if !self.admits(bytes) || self.must_wait(now) {
+        if self.absence.is_on() {
+            self.round.mark_limited();
+            if !self.absence.may_ask(now) {
+                return None;
+            }
+        } else if !self.admits(bytes) || self.must_wait(now) {
             if let Some(since) = self.idle_since.take() {
                 self.round.add_idle(now - since);
             }
@@ -132,6 +142,9 @@ impl Window {
         self.round.ask(bytes);
         let mark = if let Phase::Draining(drain) = &mut self.phase { drain.mark(now) } else { 0 };
         let number = self.flight.start(now, bytes);
+        if self.absence.is_on() {
+            self.absence.ask(number);
+        }
         Some(Ticket { number, bytes, started: now, in_flight: self.flight.requests(), mark })
     }
 
@@ -160,6 +173,10 @@ impl Window {
                 }
                 answer = Some(((now - ticket.started).max(0.0), bytes));
             }
+            End::Away => {
+                self.round.mark_limited();
+                self.absence.missed(now, &ticket);
+            }
             End::Throttled { pause } => {
                 if self.ceiling.refuse(now, ticket.started, ticket.in_flight) {
                     self.phase = Phase::Steady;
@@ -178,6 +195,12 @@ impl Window {
                     self.ceiling.fail(now, ticket.started, ticket.in_flight);
                 }
             }
+        }
+        let answered = matches!(end, End::Done { .. } | End::Throttled { .. });
+        if end != End::Away && self.absence.met(now, &ticket, answered) {
+            // What was measured meanwhile is the absence, not the link.
+            self.round = Round::starting_at(now);
+            self.idle_since = None;
         }
         let counted = self.counted();
         if let Phase::Draining(drain) = &mut self.phase {
@@ -227,11 +250,17 @@ impl Window {
         }
     }
 
+    /// Seconds for which nobody has been at the other end, `None` while somebody is; and of all such times together.
+    pub fn away_seconds(&self, now: Duration) -> (Option<f64>, f64) {
+        self.absence.seconds(now.as_secs_f64())
+    }
+
     /// When time alone will let more start, after a refusal: the end of a pause the server asked for, the next
-    /// start by the pace, or the end of a measurement. Ask again then, or when a request ends, whichever is first.
+    /// time to ask whether it is there, the next start by the pace, or the end of a measurement. Ask again then, or when a request ends, whichever is first.
     pub fn retry_at(&self) -> Option<Duration> {
         let seconds = match (&self.phase, self.paced_until) {
             _ if self.paused_until.is_some() => return self.paused_until,
+            _ if self.absence.is_on() => self.absence.asks_at()?,
             (_, Some(paced)) => paced,
             (Phase::Draining(drain), None) => drain.until,
             _ => return None,

@@ -36,6 +36,8 @@ pub enum End {
         /// Nothing may start for this long.
         pause: Duration,
     },
+    /// Nobody was there to answer it.
+    Away,
     /// It failed for a reason that says nothing about load by itself, or was cancelled.
     Failed {
         /// An earlier try of the same request had failed too. A server that answers second tries is at work; one that

@@ -45,6 +45,8 @@ pub(crate) struct Work {
 pub(crate) enum Outcome {
     /// The row is written and committed.
     Done,
+    /// The row stays empty: a filter left the sample out.
+    LeftOut,
     /// The row stays empty; with `fatal` its batch raises the error.
     Failed { error: Error, fatal: bool },
 }

@@ -173,7 +173,12 @@ impl Probe<'_> {
                 .block_on(reads)?,
         };
         let seconds_each = begun.elapsed().as_secs_f64() / count.max(1) as f64;
-        Ok(Fetched { samples: answers.into_iter().filter_map(Result::ok).collect(), seconds_each })
+        let taken = |(id, mut inputs): (SampleId, Vec<Input>)| {
+            self.inputs.take(id, &mut inputs).ok()?;
+            Some((id, inputs))
+        };
+        let samples = answers.into_iter().filter_map(Result::ok).filter_map(taken).collect();
+        Ok(Fetched { samples, seconds_each })
     }
 
     async fn read(&self, sample: SampleId) -> Result<Vec<Input>> {
@@ -273,7 +278,8 @@ fn timed(program: &Program, sample: SampleId, inputs: &[Input], scratch: &mut Sc
     let mut writer = builder.claim(0).ok_or_else(|| Error::internal("measure a sample: its row is taken"))?;
     let context = SampleContext { seed: 0, epoch: 0, sample_id: sample };
     let since = Instant::now();
-    program.prepare(&context, inputs, &mut writer.slots(), scratch)?;
+    // A sample that is left out took its time too.
+    let _ = program.prepare(&context, inputs, &mut writer.slots(), scratch)?;
     Ok(since.elapsed().as_secs_f64())
 }
 

@@ -52,7 +52,7 @@ pub async fn warm(
         store => Arc::clone(store),
     };
     let preparing = Preparing {
-        program: Arc::new(Program::compile(recipe)?),
+        program: Arc::new(Program::compile(&recipe.native())?),
         recipe: recipe.clone(),
         threads: available_threads(),
     };

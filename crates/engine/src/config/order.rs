@@ -1,9 +1,11 @@
-//! Orders that follow more than a shuffle: sharding policies and size classes, their checks and what they cost.
+//! Orders that follow more than a shuffle: sharding policies, size classes and batches cut by length, their checks and
+//! what they cost.
 
 use super::{DeliveryOrder, LoaderConfig};
 use forebay_core::Result;
 use forebay_core::cursor::Cursor;
 use forebay_core::manifest::Manifest;
+use forebay_core::plan::batching::Batching;
 use forebay_core::plan::parts::{Sharding, ShardingPolicy};
 use forebay_core::plan::{Sampler, Shuffle};
 use forebay_core::portion::Portion;
@@ -19,9 +21,9 @@ impl LoaderConfig {
         Some(Sampler::sharded(manifest, sharding, self.consumer.batch_size, self.shuffle, self.seed))
     }
 
-    /// What is read here of an epoch of `samples` positions from `cursor` on.
-    pub(crate) fn portion(&self, samples: u64, cursor: &Cursor) -> Result<Portion> {
-        Ok(Portion::new(samples, self.consumer, cursor)?.in_turn(self.turn))
+    /// What is read here of an epoch from `cursor` on.
+    pub(crate) fn portion(&self, sampler: &Sampler, cursor: &Cursor) -> Result<Portion> {
+        Ok(sampler.portion(self.consumer, cursor)?.in_turn(self.turn))
     }
 
     /// Whether payloads of whole groups of blocks are read ahead.
@@ -45,6 +47,7 @@ impl LoaderConfig {
         let checks = [
             self.sharding.as_ref().map(Sharding::check),
             self.size_classes.as_ref().map(forebay_core::plan::rounds::SizeClasses::check),
+            self.batching.as_ref().map(Batching::check),
         ];
         faults.extend(checks.into_iter().flatten().filter_map(Result::err).map(|e| e.message().to_owned()));
         if self.turn.of > 1 && self.order != DeliveryOrder::Plan {
@@ -63,6 +66,22 @@ impl LoaderConfig {
                 faults.push(format!(
                     "sharding is `{policy}`: shuffle `resample` draws from the whole dataset; set shuffle to `full`"
                 ));
+            }
+        }
+        if let Some(batching) = &self.batching {
+            let name = if batching.bucket.is_some() { "bucket" } else { "batch_bytes" };
+            if self.size_classes.is_some() {
+                faults.push(format!("{name} is set, and size_classes too: give one of them"));
+            }
+            if let Some(sharding) = self.parts() {
+                let policy = &sharding.policy;
+                faults.push(format!(
+                    "{name} is set, but sharding `{policy}` reads parts by whole batches: leave one out"
+                ));
+            }
+            // Samples that move between batches would be counted in another.
+            if matches!(self.order, DeliveryOrder::Arrival { window } if window > 0) {
+                faults.push(format!("{name} is set: order by arrival would mix batches; use plan order"));
             }
         }
         if self.size_classes.is_some() {

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_core::request::Request;
 use forebay_core::window::End;
 use forebay_core::{Error, Result};
-use forebay_store::retry::Tries;
+use forebay_store::retry::{Patience, Tries};
 use forebay_store::{ByteRange, ObjectRead};
 use futures::future::{BoxFuture, Either, FutureExt, select, try_join_all};
 use std::ops::Range;
@@ -49,6 +49,8 @@ impl Fetcher {
         let parts: Vec<Result<Bytes>> = match self.read_parts(&object, &request.parts, entry).await {
             Ok(parts) => parts.into_iter().map(Ok).collect(),
             Err(error) if request.parts.len() == 1 => vec![Err(error)],
+            // Where nobody is, asking for each by itself would only take as long again.
+            Err(error) if error.is_away() => request.parts.iter().map(|_| Err(error.duplicate())).collect(),
             Err(_) => {
                 let mut parts = Vec::with_capacity(request.parts.len());
                 for part in &request.parts {
@@ -69,15 +71,7 @@ impl Fetcher {
                 request.parts.iter().map(move |range| ObjectRead { key: key.clone(), range: range.clone() })
             })
             .collect();
-        let bytes = requests.iter().map(|(request, _)| request.bytes()).sum();
-        let pass = self.gate.enter(bytes, Turn::First).await;
-        let since = Instant::now();
-        let answers = self.store.read_many(&reads).await;
-        self.meter.requests.add(1);
-        self.meter.request_nanos.add_time(since.elapsed());
-        let throttled = answers.iter().find_map(|answer| answer.as_ref().err().and_then(Error::throttled));
-        pass.finish(throttled.map_or(End::Done { bytes }, |pause| End::Throttled { pause }));
-        let mut answers = answers.into_iter().zip(&reads);
+        let mut answers = self.read_many(&reads).await.into_iter().zip(&reads);
         for (request, hold) in requests {
             let mut parts = Vec::with_capacity(request.parts.len());
             for _ in &request.parts {
@@ -95,6 +89,47 @@ impl Fetcher {
             }
             self.hand_over(waiting, &request, parts, hold);
         }
+    }
+
+    /// Several reads by one request, which is made again as long as nobody is there to answer it.
+    async fn read_many(&self, reads: &[ObjectRead]) -> Vec<Result<Bytes>> {
+        let bytes = reads.iter().map(|read| read.range.end - read.range.start).sum();
+        let url = || self.store.url(reads.first().map_or("", |read| &read.key));
+        let mut tries = self.tries();
+        let mut pass = self.gate.enter(bytes, Turn::First).await;
+        loop {
+            let since = Instant::now();
+            let answers = self.store.read_many(reads).await;
+            self.meter.requests.add(1);
+            self.meter.request_nanos.add_time(since.elapsed());
+            let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+            let throttled = errors.clone().find_map(Error::throttled);
+            let away = errors.clone().count() == answers.len() && errors.clone().all(Error::is_away);
+            let error = errors.next().filter(|_| away).map(Error::duplicate);
+            pass.finish(match &error {
+                Some(error) => self.away(error),
+                None => throttled.map_or(End::Done { bytes }, |pause| End::Throttled { pause }),
+            });
+            let Some(error) = error else { return answers };
+            tries.count();
+            pass = match self.come_again(&mut tries, error, bytes, url).await {
+                Ok(pass) => pass,
+                Err(error) => return reads.iter().map(|_| Err(error.duplicate())).collect(),
+            };
+        }
+    }
+
+    /// The tries of one request. A manifest says that the store was there, so it is waited for when it is not.
+    fn tries(&self) -> Tries {
+        Tries::new(self.config.retry, self.meter.requests.get(), Patience::Gated)
+    }
+
+    /// How the window is told that nobody was there; a person is told now and then.
+    fn away(&self, error: &Error) -> End {
+        if let Some(away) = self.gate.away() {
+            self.notice.tell(error, away);
+        }
+        End::Away
     }
 
     /// Gives every sample what came for it, then the cache. The bytes count against the budget until both are done
@@ -182,23 +217,30 @@ impl Fetcher {
             return self.read_once(object, parts, pass).await;
         }
         let url = || self.store.url(&object.key);
-        let mut tries = Tries::new(self.config.retry, self.meter.requests.get());
-        let began = tokio::time::Instant::now();
+        let mut tries = self.tries();
         loop {
             let error = match tries.attempt("read", url, self.read_once(object, parts, pass)).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let last = error.duplicate();
-            tries.pause(error, "read", url).await?;
-            self.meter.retries.add(1);
-            // Waiting for a turn counts too: behind a hung server it lasts as long as the silence of all others.
-            let left = self.config.retry.deadline.saturating_sub(began.elapsed());
-            pass = match tokio::time::timeout(left, self.gate.enter(bytes, Turn::Again)).await {
-                Ok(pass) => pass,
-                Err(_) => return Err(last.while_doing("gave up at the deadline, waiting to try again")),
-            };
+            pass = self.come_again(&mut tries, error, bytes, url).await?;
         }
+    }
+
+    /// Pauses after a failed try and comes to the gate again, or gives up.
+    async fn come_again(
+        &self,
+        tries: &mut Tries,
+        error: Error,
+        bytes: u64,
+        url: impl Fn() -> String,
+    ) -> Result<Pass> {
+        let last = error.duplicate();
+        tries.pause(error, "read", &url).await?;
+        self.meter.retries.add(1);
+        // Waiting for a turn counts too: it lasts as long as the absence or the silence of the server.
+        let again = tokio::time::timeout(tries.left(), self.gate.enter(bytes, Turn::Again)).await;
+        again.map_err(|_| tries.given_up(last, "read", &url()))
     }
 
     /// One read, reported to the gate.
@@ -210,6 +252,7 @@ impl Fetcher {
         let failed = pass.failed();
         pass.finish(match &answer {
             Ok(_) => End::Done { bytes },
+            Err(error) if error.is_away() => self.away(error),
             Err(error) => match error.throttled() {
                 Some(pause) => {
                     self.meter.throttled.add(1);

@@ -59,6 +59,8 @@ pub(crate) struct GateView {
     pub(crate) window_bytes: u64,
     pub(crate) window_requests: usize,
     pub(crate) link: LinkEstimate,
+    /// How long the store was away, in all.
+    pub(crate) away_seconds: f64,
 }
 
 impl Gate {
@@ -134,7 +136,14 @@ impl Gate {
             window_bytes: state.window.bytes(),
             window_requests: state.window.requests(),
             link: state.window.estimate(),
+            away_seconds: state.window.away_seconds(self.began.elapsed()).1,
         }
+    }
+
+    /// How long nobody has been there, when nobody is.
+    pub(crate) fn away(&self) -> Option<Duration> {
+        let seconds = self.lock().window.away_seconds(self.began.elapsed()).0?;
+        Duration::try_from_secs_f64(seconds).ok()
     }
 }
 

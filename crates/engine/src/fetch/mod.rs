@@ -27,17 +27,20 @@ use crate::config::{DeliveryOrder, LoaderConfig};
 use crate::inputs::Inputs;
 use crate::meter::Meter;
 use crate::prepare::Preparer;
+use crate::sync::{AtomicU64, thread};
 use carry::{Entry, Waiting};
-use forebay_core::Result;
 use forebay_core::cursor::Cursor;
-use forebay_core::plan::Sampler;
+use forebay_core::plan::{Plan, Sampler};
 use forebay_core::request::{Request, RequestLimits, Want, plan_requests};
 use forebay_core::window::SlowStart;
+use forebay_core::{Result, SampleId};
 use forebay_store::Store;
+use forebay_store::retry::AwayNotice;
 use gate::Turn;
 use near::{Found, Missed, Part};
 use pending::{Pending, Span, Target, Wanted};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Announced batches beyond those that may be open: bounds the accounts when samples are tiny.
@@ -54,18 +57,22 @@ pub(crate) struct Fetcher {
     pub(crate) cache: Option<Arc<Cache>>,
     pub(crate) sampler: Sampler,
     pub(crate) config: LoaderConfig,
-    pub(crate) open_batches: usize,
     pub(crate) budget: Budget,
     pub(crate) board: Arc<Board>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) notice: AwayNotice,
     pub(crate) tasks: Arc<Tasks>,
     /// Prepares where samples arrive, when the recipe only hands payloads on: no thread is woken for each.
     pub(crate) mover: Option<Arc<Preparer>>,
     /// Whether the store is: then requests are repeated and hedged.
     pub(crate) remote: bool,
+    /// Samples of the dataset: any of them may stand in for one that is not read.
+    pub(crate) samples: u64,
     /// Mean payload bytes of a sample, at least one.
     pub(crate) sample_bytes: u64,
+    /// Samples of a batch: as many as were asked for, or about as many as those have that are cut by length.
+    pub(crate) batch_rows: AtomicU64,
     /// What payloads may take beside the window, when memory follows the link; `None` when it was set by hand.
     pub(crate) base_bytes: Option<u64>,
 }
@@ -86,10 +93,13 @@ impl Fetcher {
 
     /// One epoch; false when there is nothing to deliver or the board was stopped.
     async fn run_epoch(self: &Arc<Self>, cursor: &Cursor, batch: &mut u64) -> Result<bool> {
-        let plan = self.sampler.plan(cursor.epoch);
-        let portion = self.config.portion(plan.len(), cursor)?;
+        let plan = self.plan(cursor.epoch).await;
+        let portion = self.config.portion(&self.sampler, cursor)?;
         if portion.steps() == 0 {
             return Ok(false);
+        }
+        if self.sampler.walks() {
+            self.batch_rows.store(portion.local().len().div_ceil(portion.steps()), Ordering::Relaxed);
         }
         if let DeliveryOrder::Arrival { window } = self.config.order {
             self.board.order_by_arrival(cursor.epoch, *batch, window);
@@ -102,12 +112,12 @@ impl Fetcher {
             }
             self.board.announce(cursor.epoch, step, portion.batch_len(step) as usize);
             for (row, place) in portion.batch(step).enumerate() {
-                let sample = plan.at(place.position);
+                let (sample, attempt) = self.read_for(cursor.epoch, plan.at(place.position));
                 let bytes = self.inputs.payload_bytes(sample);
                 if !span.takes(&place, bytes, self.span_bytes()) {
                     self.send(std::mem::take(&mut span)).await;
                 }
-                let target = Target { epoch: cursor.epoch, place, batch: *batch, row, number };
+                let target = Target { epoch: cursor.epoch, place, batch: *batch, row, attempt, number };
                 span.push(&plan, target, sample, bytes);
                 number += 1;
             }
@@ -115,6 +125,31 @@ impl Fetcher {
         }
         self.send(span).await;
         Ok(!self.board.is_stopped())
+    }
+
+    /// The order of an epoch. What walks all of it does so on a thread of its own, beside requests that are under way.
+    async fn plan(&self, epoch: u64) -> Plan {
+        let plan = self.sampler.plan(epoch);
+        if !self.sampler.walks() {
+            return plan;
+        }
+        let (walked, done) = tokio::sync::oneshot::channel();
+        let walking = plan.clone();
+        let walk = move || {
+            walking.cuts();
+            // Nobody waits for it when the session ended meanwhile.
+            let _ = walked.send(());
+        };
+        // Without a thread it is walked where it is needed first.
+        if thread::Builder::new().name("forebay-plan".to_owned()).spawn(walk).is_ok() {
+            let _ = done.await;
+        }
+        plan
+    }
+
+    /// The sample that is read for a planned one, and how many were passed over.
+    fn read_for(&self, epoch: u64, planned: SampleId) -> (SampleId, u32) {
+        self.config.quarantine.stand_in(self.config.seed, epoch, planned, self.samples)
     }
 
     /// Waits until another batch may be announced; sends what was gathered so far before it waits.
@@ -142,8 +177,8 @@ impl Fetcher {
             Some(batches) if self.remote && !blocks => batches + 1,
             _ => {
                 let in_flight = self.gate.view().window_bytes / self.sample_bytes;
-                let batches = in_flight.min(1 << 32) / self.config.consumer.batch_size.max(1);
-                self.open_batches + ANNOUNCED_AHEAD + if self.remote { batches as usize } else { 0 }
+                let batches = in_flight.min(1 << 32) / self.batch_rows.load(Ordering::Relaxed).max(1);
+                self.board.open_batches() + ANNOUNCED_AHEAD + if self.remote { batches as usize } else { 0 }
             }
         };
         match self.config.slow_start {

@@ -10,6 +10,7 @@ use forebay_core::feed::BatchName;
 use forebay_core::plan::Plan;
 use forebay_core::portion::Place;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -90,27 +91,30 @@ impl Fetcher {
                 // Groups of one plan say nothing about those of another.
                 self.send(std::mem::take(&mut span)).await;
             }
-            let plan = self.plan_of(&mut plans, name.epoch);
+            let plan = self.plan_of(&mut plans, name.epoch).await;
+            if self.sampler.walks() {
+                self.batch_rows.store(name.rows(), Ordering::Relaxed);
+            }
             self.board.announce(name.epoch, 0, name.rows() as usize);
             for (row, (position, padding)) in name.positions().enumerate() {
                 let place = Place { local: row as u64, position, padding };
-                let sample = plan.at(position);
+                let (sample, attempt) = self.read_for(name.epoch, plan.at(position));
                 let bytes = self.inputs.payload_bytes(sample);
                 if !span.takes(&place, bytes, self.span_bytes()) {
                     self.send(std::mem::take(&mut span)).await;
                 }
-                let target = Target { epoch: name.epoch, place, batch, row, number: 0 };
+                let target = Target { epoch: name.epoch, place, batch, row, attempt, number: 0 };
                 span.push(&plan, target, sample, bytes);
             }
             batch += 1;
         }
     }
 
-    fn plan_of(&self, plans: &mut VecDeque<Plan>, epoch: u64) -> Plan {
+    async fn plan_of(&self, plans: &mut VecDeque<Plan>, epoch: u64) -> Plan {
         let known = plans.iter().position(|plan| plan.epoch() == epoch);
         let plan = match known.and_then(|index| plans.remove(index)) {
             Some(plan) => plan,
-            None => self.sampler.plan(epoch),
+            None => self.plan(epoch).await,
         };
         plans.push_front(plan.clone());
         plans.truncate(KEPT_PLANS);

@@ -24,6 +24,8 @@ pub(super) struct Target {
     pub(super) place: Place,
     pub(super) batch: u64,
     pub(super) row: usize,
+    /// Samples in quarantine that were passed over.
+    pub(super) attempt: u32,
     /// Number within what is left of the epoch, for arrival order.
     pub(super) number: u64,
 }
@@ -158,12 +160,12 @@ impl Fetcher {
     /// Sends a whole sample on to be prepared.
     fn send_on(&self, pending: &Pending, whole: Whole) {
         let Whole { inputs, claims, holds, fetched } = whole;
-        let Target { epoch, place, batch, row, number } = pending.target;
+        let Target { epoch, place, batch, row, attempt, number } = pending.target;
         let job = Job {
             epoch,
             place,
             sample: pending.sample,
-            attempt: 0,
+            attempt,
             inputs,
             claims,
             holds,

@@ -5,7 +5,7 @@
 //! comes out has the bytes, element types, shapes and column names that went in.
 
 use crate::batch::Batch;
-use forebay_core::recipe::{Decode, FieldRecipe, Recipe};
+use forebay_core::recipe::{Decode, FieldRecipe, Op, Recipe};
 use forebay_core::tensor::{Dtype, Layout, TensorSpec};
 use forebay_core::{Error, Result};
 use forebay_ops::decode::label;
@@ -51,19 +51,35 @@ impl How {
 impl Members {
     /// The members that samples of this recipe have.
     pub(super) fn of(recipe: &Recipe) -> Result<Self> {
-        let program = Program::compile(recipe)?;
+        let program = Program::outline(recipe)?;
+        if program.has_batch_functions() {
+            let why = "materialize: `map_batch` is of whole batches, and samples are saved";
+            return Err(Error::unsupported(why).with_hint("leave it to the recipe that reads what was saved"));
+        }
         let mut members: Vec<Member> = Vec::with_capacity(recipe.fields.len());
-        for (field, output) in recipe.fields.iter().zip(program.outputs()) {
-            let how = match (&field.decode, &output.kind) {
-                (Decode::Label {}, _) => How::Label,
+        for output in program.outputs() {
+            let field = recipe.fields.iter().find(|field| field.output_name() == output.name);
+            let decode = field.filter(|field| !field.ops.iter().any(|op| matches!(op, Op::Map { .. })));
+            let how = match (decode.map(|field| &field.decode), &output.kind) {
+                (_, OutputKind::Any) => {
+                    let why =
+                        format!("materialize column `{}`: what its function gives is not said", output.name);
+                    return Err(Error::unsupported(why).with_hint("give `shape` and `dtype` with `map`"));
+                }
+                (Some(Decode::Label {}), _) => How::Label,
                 (_, OutputKind::Tensor(_) | OutputKind::Tensors) => How::Npy,
+                (_, OutputKind::Padded(_)) => {
+                    let why =
+                        format!("materialize column `{}`: `pad_batch` is of whole batches", output.name);
+                    return Err(Error::invalid_config(why).with_hint("leave it to the reader's recipe"));
+                }
                 (_, OutputKind::Text) => How::Text,
                 (_, OutputKind::Json) => How::Json,
                 (_, OutputKind::Bytes) => How::Bytes,
             };
             let (dtype, shape) = match &output.kind {
                 OutputKind::Tensor(spec) => (Some(spec.dtype), Some(spec.shape.clone())),
-                _ => (field.output_dtype(), None),
+                _ => (decode.and_then(FieldRecipe::output_dtype), None),
             };
             let name = member_name(&output.name);
             let taken = |field: &str| members.iter().any(|other| other.field == field);
@@ -98,7 +114,7 @@ impl Members {
                 layout: Layout::default(),
             }
         };
-        Recipe { fields: self.0.iter().map(field).collect() }
+        Recipe { fields: self.0.iter().map(field).collect(), ops: Vec::new() }
     }
 
     /// One row of a batch as members: name and bytes.

@@ -101,6 +101,12 @@ pub fn config(config: LoaderConfig, epoch: u64) -> Result<LoaderConfig> {
         )
         .with_hint("set world_size to 1, or leave size_classes to the reader"));
     }
+    if config.batching.is_some() {
+        return Err(Error::invalid_config(
+            "materialize: chunks are whole batches of so many samples, these are cut by length",
+        )
+        .with_hint("leave bucket and batch_bytes to the reader"));
+    }
     Ok(LoaderConfig {
         consumer: Consumer { rank: 0, world_size: 1, last_batch: LastBatch::Partial, ..config.consumer },
         order: DeliveryOrder::Plan,

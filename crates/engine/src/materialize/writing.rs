@@ -10,6 +10,7 @@ use crate::shard::{ShardWriter, ShardWriterOptions};
 use forebay_core::cursor::Cursor;
 use forebay_core::materialize::{Choice, Sharing, shard_name};
 use forebay_core::portion::Portion;
+use forebay_core::recipe::{Op, Recipe, SampleOp};
 use forebay_core::{Error, Result};
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
@@ -229,7 +230,7 @@ impl Writer<'_> {
     /// Writes the rows of a batch and returns the position behind them.
     fn save(&mut self, shard: &mut ShardWriter, batch: &Batch, first: u64, wanted: u64) -> Result<u64> {
         let rows = batch.len() as u64;
-        let may_lack = self.loader.config().on_error == OnError::Skip;
+        let may_lack = self.loader.config().on_error == OnError::Skip || filters(self.loader.recipe());
         if rows > wanted || (rows < wanted && !may_lack) {
             return Err(Error::internal(format!("materialize: a batch has {rows} rows, not {wanted}")));
         }
@@ -254,4 +255,11 @@ impl Writer<'_> {
             self.plan.place.forget_all();
         }
     }
+}
+
+/// Whether functions of the recipe leave samples out.
+fn filters(recipe: &Recipe) -> bool {
+    let of_columns = recipe.fields.iter().flat_map(|field| &field.ops);
+    of_columns.into_iter().any(|op| matches!(op, Op::Filter { .. }))
+        || recipe.ops.iter().any(|op| matches!(op, SampleOp::Filter { .. }))
 }

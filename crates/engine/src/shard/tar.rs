@@ -6,9 +6,9 @@
 //! Nothing is ever extracted to disk, so a name with `..`, a leading `/` or odd characters is a key like any other.
 
 use super::header::{BLOCK, EntryKind, Header, PaxRecords, name_text, text};
-use bytes::Bytes;
+use super::window::{HeadWindow, HeaderReads};
 use forebay_core::{Error, ErrorKind, Facts, Result};
-use forebay_store::{ByteRange, Store};
+use forebay_store::Store;
 use std::ops::Range;
 
 /// A file inside a tar.
@@ -275,25 +275,6 @@ pub fn walk(bytes: &[u8]) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// How headers are read from a store: in windows that grow while headers lie close together.
-///
-/// A shard of large payloads costs one small read per member; a shard of small ones, one read per many members. On
-/// a store where a request is dear, a larger `smallest` turns the pass into a sequential read of the shard.
-#[derive(Clone, Copy, Debug)]
-pub struct HeaderReads {
-    /// Bytes of the first window and of windows in shards with large payloads.
-    pub smallest: u64,
-    /// Bytes beyond which a window does not grow.
-    pub largest: u64,
-}
-
-impl Default for HeaderReads {
-    fn default() -> Self {
-        // 2 KiB holds the headers around one small label member, the usual neighbour of an image.
-        Self { smallest: 2 << 10, largest: 64 << 10 }
-    }
-}
-
 /// Walks the tar `key` of `size` bytes and gives every member to `visit`, in order.
 pub async fn walk_object(
     store: &dyn Store,
@@ -307,7 +288,7 @@ pub async fn walk_object(
         let facts = Facts { object: Some(url.clone()), ..Facts::default() };
         error.while_doing(format_args!("read shard `{url}`")).with_facts(facts)
     };
-    let mut window = Window { reads, length: reads.smallest, start: 0, bytes: Bytes::new() };
+    let mut window = HeadWindow::new(reads);
     while let Some(range) = walker.wants().map_err(in_shard)? {
         let bytes = window.bytes(store, key, range, walker.size).await?;
         if let Some(member) = walker.give(&bytes).map_err(in_shard)? {
@@ -315,37 +296,6 @@ pub async fn walk_object(
         }
     }
     Ok(walker.end())
-}
-
-/// The part of the shard read last.
-struct Window {
-    reads: HeaderReads,
-    length: u64,
-    start: u64,
-    bytes: Bytes,
-}
-
-impl Window {
-    async fn bytes(&mut self, store: &dyn Store, key: &str, range: Range<u64>, size: u64) -> Result<Bytes> {
-        let end = self.start + self.bytes.len() as u64;
-        if range.start < self.start || range.end > end {
-            // A header just behind the window says that a larger window would have held it.
-            let near = range.start.saturating_sub(end) < self.length;
-            self.length = if near { self.length * 2 } else { self.length / 2 };
-            self.length = self.length.clamp(self.reads.smallest, self.reads.largest.max(self.reads.smallest));
-            let stop = (range.start + self.length).max(range.end).min(size);
-            self.bytes = store.read(key, ByteRange::from(range.start..stop)).await?;
-            self.start = range.start;
-            if (self.bytes.len() as u64) < range.end - range.start {
-                return Err(Error::internal(format!(
-                    "read `{}`: the store gave too few bytes",
-                    store.url(key)
-                )));
-            }
-        }
-        let from = (range.start - self.start) as usize;
-        Ok(self.bytes.slice(from..from + (range.end - range.start) as usize))
-    }
 }
 
 #[cfg(test)]

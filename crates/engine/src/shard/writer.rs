@@ -1,27 +1,25 @@
-//! Writes samples into tar shards: the same bytes on every run, and never a half shard under a shard's name.
+//! Writes samples into shards, tar or TFRecord: the same bytes on every run, and never a half shard under a shard's name.
 //!
 //! A shard is written as `.tmp-…` beside its place, synced and renamed, so a reader sees all of it or nothing, also
 //! after `kill -9` or a power cut. Blocking: call it from a thread that may wait.
 
-use super::encode::{file_bytes, file_header, padded};
-use super::group::{is_meta, split_name};
-use super::header::BLOCK;
+use super::encode::{file_header, padded};
+use super::form::{Cell, END, Format, Sample, Sink, members, record};
 use forebay_core::{Error, Result};
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-
-/// Two blocks of zeros end a tar.
-const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// Where shards go and when the next one begins.
 #[derive(Clone, Debug)]
 pub struct ShardWriterOptions {
-    /// Path of the shards with one counter in it: `out/train-%06d.tar` or `out/train-{:06}.tar`. Folders are made.
+    /// Path of the shards with one counter in it: `out/train-%06d.tar` or `out/train-{:06}.tar`. Folders are made. What it
+    /// ends with tells the format: `.tar`, `.tfrecord` or `.tfrecord.gz`.
     pub pattern: String,
     /// Most samples of one shard.
     pub max_samples: u64,
-    /// Most bytes of one shard as a file. A single sample larger than that gets a shard of its own.
+    /// Most bytes of one shard as a file, before it is compressed. A single sample larger than that gets a shard of its
+    /// own.
     pub max_bytes: u64,
     /// The counter of the first shard.
     pub first: u64,
@@ -33,6 +31,11 @@ impl ShardWriterOptions {
     /// Shards by `pattern`, each of at most 100,000 samples and 1 GiB.
     pub fn new(pattern: impl Into<String>) -> Self {
         Self { pattern: pattern.into(), max_samples: 100_000, max_bytes: 1 << 30, first: 0, overwrite: false }
+    }
+
+    /// Where the shard of this number goes, counted from the first.
+    pub fn path(&self, shard: u64) -> Result<String> {
+        Ok(Pattern::parse(&self.pattern)?.name(self.first.saturating_add(shard)))
     }
 }
 
@@ -75,15 +78,28 @@ impl ShardWriter {
     /// What would read back as something else is refused: a dot in the key's file name, a field given twice, a key
     /// equal to the one before, names that begin with `/` or climb with `..`.
     pub fn add(&mut self, key: &str, fields: &[(&str, &[u8])]) -> Result<()> {
-        let names = member_names(key, fields)?;
-        if self.last_key.as_deref() == Some(key) {
-            let why = "the sample before has the same key, so both would read back as one";
-            return Err(Error::invalid_config(format!("write sample `{key}`: {why}")));
-        }
-        let sizes = names.iter().zip(fields).map(|(name, (_, bytes))| file_bytes(name, bytes.len() as u64));
-        let sample_bytes: u64 = sizes.sum();
+        let cells: Vec<(&str, Cell<'_>)> =
+            fields.iter().map(|(name, bytes)| (*name, Cell::Bytes(bytes))).collect();
+        self.add_cells(key, &cells)
+    }
+
+    /// As [`Self::add`], for samples that hold integers too.
+    ///
+    /// TFRecord takes any key, which it holds as the feature [`KEY_FEATURE`](super::KEY_FEATURE), and features in the order of their names.
+    pub fn add_cells(&mut self, key: &str, fields: &[(&str, Cell<'_>)]) -> Result<()> {
+        let sample = match self.pattern.format {
+            Format::Tar => {
+                if self.last_key.as_deref() == Some(key) {
+                    let why = "the sample before has the same key, so both would read back as one";
+                    return Err(Error::invalid_config(format!("write sample `{key}`: {why}")));
+                }
+                Sample::Members(members(key, fields)?)
+            }
+            Format::Tfrecord { .. } => Sample::Record(record(key, fields)?),
+        };
         if let Some(open) = &self.open {
-            let full = open.bytes + sample_bytes + END.len() as u64 > self.options.max_bytes;
+            let full =
+                open.bytes + sample.bytes() + self.pattern.format.end().len() as u64 > self.options.max_bytes;
             if full || open.samples >= self.options.max_samples {
                 self.close_shard()?;
             }
@@ -93,11 +109,14 @@ impl ShardWriter {
             closed => {
                 let path = PathBuf::from(self.pattern.name(self.next));
                 self.next += 1;
-                closed.insert(OpenShard::create(path, self.options.overwrite)?)
+                closed.insert(OpenShard::create(path, self.pattern.format, self.options.overwrite)?)
             }
         };
-        for (name, (_, bytes)) in names.iter().zip(fields) {
-            open.write(name, bytes)?;
+        match sample {
+            Sample::Members(members) => {
+                members.iter().try_for_each(|(name, bytes)| open.write(name, bytes))?;
+            }
+            Sample::Record(record) => open.put(&record)?,
         }
         open.samples += 1;
         self.last_key = Some(key.to_string());
@@ -127,14 +146,15 @@ impl ShardWriter {
 struct OpenShard {
     path: PathBuf,
     temporary: PathBuf,
+    format: Format,
     /// `None` once published.
-    file: Option<BufWriter<File>>,
+    file: Option<Sink>,
     samples: u64,
     bytes: u64,
 }
 
 impl OpenShard {
-    fn create(path: PathBuf, overwrite: bool) -> Result<Self> {
+    fn create(path: PathBuf, format: Format, overwrite: bool) -> Result<Self> {
         refuse_existing(&path, overwrite)?;
         let folder = folder_of(&path);
         fs::create_dir_all(folder)
@@ -144,8 +164,8 @@ impl OpenShard {
         let temporary = folder.join(format!(".tmp-{name}-{}", std::process::id()));
         let file = File::create(&temporary)
             .map_err(|e| Error::io(format!("create shard `{}`", temporary.display()), e))?;
-        let file = Some(BufWriter::with_capacity(1 << 20, file));
-        Ok(Self { path, temporary, file, samples: 0, bytes: 0 })
+        let file = Some(Sink::new(BufWriter::with_capacity(1 << 20, file), format));
+        Ok(Self { path, temporary, format, file, samples: 0, bytes: 0 })
     }
 
     fn write(&mut self, name: &str, payload: &[u8]) -> Result<()> {
@@ -159,22 +179,26 @@ impl OpenShard {
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let file = self.file.as_mut().expect("a shard is written only while it is open");
-        file.write_all(bytes).map_err(|e| Error::io(format!("write shard `{}`", self.path.display()), e))?;
+        file.put(bytes).map_err(|e| Error::io(format!("write shard `{}`", self.path.display()), e))?;
         self.bytes += bytes.len() as u64;
         Ok(())
     }
 
     fn publish(mut self, overwrite: bool) -> Result<ShardInfo> {
-        self.put(&END)?;
+        self.put(self.format.end())?;
         let doing = |e| Error::io(format!("finish shard `{}`", self.path.display()), e);
         let file = self.file.take().expect("a shard is published once");
-        let file = file.into_inner().map_err(|e| doing(e.into_error()))?;
+        let file = file.finish().map_err(doing)?;
         file.sync_all().map_err(doing)?;
         refuse_existing(&self.path, overwrite)?;
         fs::rename(&self.temporary, &self.path).map_err(doing)?;
         // The rename itself must survive a power cut too.
         File::open(folder_of(&self.path)).and_then(|folder| folder.sync_all()).map_err(doing)?;
-        Ok(ShardInfo { path: self.path.clone(), samples: self.samples, bytes: self.bytes })
+        let bytes = match self.format {
+            Format::Tfrecord { gzip: true } => file.metadata().map_err(doing)?.len(),
+            _ => self.bytes,
+        };
+        Ok(ShardInfo { path: self.path.clone(), samples: self.samples, bytes })
     }
 }
 
@@ -198,41 +222,13 @@ fn refuse_existing(path: &Path, overwrite: bool) -> Result<()> {
         .with_hint("choose another name, or ask for existing shards to be replaced"))
 }
 
-/// The members of a sample, checked to read back as that sample.
-fn member_names(key: &str, fields: &[(&str, &[u8])]) -> Result<Vec<String>> {
-    let refuse = |why: &str| Err(Error::invalid_config(format!("write sample `{key}`: {why}")));
-    if fields.is_empty() {
-        return refuse("it has no fields");
-    }
-    if key.starts_with('/') || key.split('/').any(|part| part == "..") || key.contains('\0') {
-        return refuse("a key is a relative path without `..`, so that any tar program can unpack the shard");
-    }
-    let mut names: Vec<String> = Vec::with_capacity(fields.len());
-    for (at, (field, _)) in fields.iter().enumerate() {
-        let name = format!("{key}.{field}");
-        if field.is_empty()
-            || field.contains('\0')
-            || is_meta(&name)
-            || split_name(&name) != Some((key, field))
-        {
-            let why = format!("member `{name}` would read back under another key");
-            return Err(Error::invalid_config(format!("write sample `{key}`: {why}"))
-                .with_hint("a key ends at the first dot of its file name; replace its dots"));
-        }
-        if fields[..at].iter().any(|(other, _)| other.to_lowercase() == field.to_lowercase()) {
-            return refuse(&format!("field `{field}` is given twice (fields are lower-cased)"));
-        }
-        names.push(name);
-    }
-    Ok(names)
-}
-
 /// `before`, a counter of at least `width` digits, `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pattern {
     before: String,
     width: usize,
     after: String,
+    format: Format,
 }
 
 impl Pattern {
@@ -242,12 +238,12 @@ impl Pattern {
             let (before, rest) = pattern.split_once(open)?;
             let (digits, after) = rest.split_once(close)?;
             let width = digits.parse().ok().filter(|width| (1..=20).contains(width))?;
-            Some(Self { before: before.into(), width, after: after.into() })
+            Some(Self { before: before.into(), width, after: after.into(), format: Format::of(after)? })
         });
         match found {
-            Some(found) if !found.after.contains('/') && found.after.strip_suffix(".tar").is_some() => Ok(found),
+            Some(found) if !found.after.contains('/') => Ok(found),
             _ => Err(Error::invalid_config(format!(
-                "write shards by pattern `{pattern}`: it needs one counter in its file name and must end in `.tar`"
+                "write shards by pattern `{pattern}`: it needs one counter in its file name and must end in `.tar`, `.tfrecord` or `.tfrecord.gz`"
             ))
             .with_hint("for example `out/train-%06d.tar`")),
         }

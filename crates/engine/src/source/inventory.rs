@@ -1,8 +1,9 @@
 //! What is there before anything is opened: the objects that a spec means, and the kind of dataset they look like.
 
-use super::locate::{Item, is_hidden, literal_prefix, shard_name};
+use super::locate::{INDEX_FILE, Item, is_hidden, literal_prefix, shard_name};
 use super::materialized;
 use super::options::{OpenOptions, SourceKind, extension};
+use super::records::Described;
 use forebay_core::spec::glob_match;
 use forebay_core::{Error, Result};
 use forebay_store::{ObjectMeta, Store};
@@ -24,6 +25,8 @@ pub(super) struct Inventory {
     pub(super) others: Vec<String>,
     /// A file of labels found in the folder.
     pub(super) labels: Option<ObjectMeta>,
+    /// What an `index.json` beside the objects tells.
+    pub(super) described: Described,
 }
 
 /// Finds the objects that `items` mean.
@@ -47,16 +50,76 @@ pub(super) async fn take(
         }
         objects.extend(metas);
     }
-    if let Some(strange) = objects.iter().find(|meta| shard_name(&meta.key).is_none()) {
-        let message = format!("open dataset `{url}`: `{}` is not a shard", store.url(&strange.key));
-        return Err(Error::unsupported(message)
-            .with_hint("name a folder, or shards that end in `.tar`, `.tar.gz` or `.tgz`"));
+    let kind = kind_of(store, &objects, options, url)?;
+    // MDS shards that are named describe themselves; chunks need what lies beside them.
+    let described = match objects.first().filter(|_| kind == SourceKind::Litdata) {
+        Some(first) => {
+            let folder = first.key.rfind('/').map_or("", |slash| &first.key[..=slash]);
+            let file =
+                store.head(&format!("{folder}{INDEX_FILE}")).await.map_err(|error| no_index(error, url))?;
+            Described::read(store, file, kind).await?
+        }
+        None => Described::default(),
+    };
+    Ok(Inventory { kind, prefix: String::new(), objects, others: Vec::new(), labels: None, described })
+}
+
+fn no_index(error: Error, url: &str) -> Error {
+    error
+        .while_doing(format_args!("open dataset `{url}`"))
+        .with_hint("LitData chunks are read with the `index.json` that was written beside them")
+}
+
+/// The kind of shards that were named: as the caller says, or as their names do.
+fn kind_of(
+    store: &dyn Store,
+    objects: &[ObjectMeta],
+    options: &OpenOptions,
+    url: &str,
+) -> Result<SourceKind> {
+    if let Some(kind) = options.kind {
+        if !kind.is_shards() {
+            let kind = kind.name();
+            return Err(Error::invalid_config(format!("open dataset `{url}` as `{kind}`: it names shards")));
+        }
+        return Ok(kind);
     }
-    if options.kind.is_some_and(|kind| kind != SourceKind::Tar) {
-        let kind = options.kind.map_or("", SourceKind::name);
-        return Err(Error::invalid_config(format!("open dataset `{url}` as `{kind}`: it names shards")));
+    let mut kinds = objects.iter().map(|meta| (shard_name(&meta.key), meta));
+    let Some((Some(kind), first)) = kinds.next() else {
+        let strange = objects.first().map(|meta| meta.key.as_str()).unwrap_or_default();
+        return Err(not_a_shard(store, strange, url));
+    };
+    match kinds.find(|(other, _)| *other != Some(kind)) {
+        None => Ok(kind),
+        Some((None, strange)) => Err(not_a_shard(store, &strange.key, url)),
+        Some((Some(_), other)) => {
+            let (first, other) = (store.url(&first.key), store.url(&other.key));
+            let message = format!("open dataset `{url}`: `{first}` and `{other}` are of two kinds");
+            Err(Error::invalid_config(message).with_hint("open each dataset and mix them"))
+        }
     }
-    Ok(Inventory { kind: SourceKind::Tar, prefix: String::new(), objects, others: Vec::new(), labels: None })
+}
+
+fn not_a_shard(store: &dyn Store, key: &str, url: &str) -> Error {
+    let object = store.url(key);
+    if matches!(extension(key).as_deref(), Some("h5" | "hdf5")) {
+        let message = format!(
+            "open dataset `{url}`: `{object}` is HDF5, whose index is a tree inside of the file that only its own \
+             library follows, one thread at a time and on local disks"
+        );
+        return Error::unsupported(message).with_hint(
+            "write it once as shards: read rows with h5py and give them to webdataset's TarWriter or numpy.save",
+        );
+    }
+    Error::unsupported(format!("open dataset `{url}`: `{object}` is not a shard")).with_hint(format!(
+        "name a folder, or shards that end in {}; `kind` takes files of other names",
+        shard_endings()
+    ))
+}
+
+/// The endings that tell shards.
+fn shard_endings() -> &'static str {
+    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.zip`, `.rec` or `.mds`"
 }
 
 async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Result<Vec<ObjectMeta>> {
@@ -65,9 +128,14 @@ async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Re
         Item::Pattern(glob) => literal_prefix(glob),
         Item::Folder(prefix) => prefix,
     };
-    let wanted = |key: &str| match item {
-        Item::Pattern(glob) => glob_match(glob, key),
-        _ => shard_name(key).is_some() && !key[prefix.len()..].contains('/'),
+    let wanted = |key: &str| {
+        if let Item::Pattern(glob) = item {
+            return glob_match(glob, key);
+        }
+        let kind = shard_name(key);
+        kind.is_some()
+            && options.kind.is_none_or(|asked| kind == Some(asked))
+            && !key[prefix.len()..].contains('/')
     };
     let mut found = options.list(store, prefix).await?;
     found.retain(|meta| wanted(&meta.key) && !is_hidden(&meta.key));
@@ -77,6 +145,7 @@ async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Re
 /// Everything below one folder, sorted into samples and the rest.
 async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &str) -> Result<Inventory> {
     let (mut shards, mut files, mut others, mut labels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut records, mut index, mut below) = (Vec::new(), None, Vec::new());
     let mut deeper = BTreeMap::<String, u64>::new();
     for meta in options.list(store, prefix).await? {
         let inside = &meta.key[prefix.len()..];
@@ -84,12 +153,34 @@ async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &st
             continue;
         }
         match (inside.rsplit_once('/'), shard_name(inside)) {
-            (None, Some(_)) => shards.push(meta),
-            (Some((folder, _)), Some(_)) => *deeper.entry(folder.to_string()).or_default() += 1,
+            (None, Some(SourceKind::Tar)) => shards.push(meta),
+            (None, _) if LABEL_FILES.contains(&inside) => labels.push(meta),
+            (None, _) if inside == INDEX_FILE && !options.accepts(inside) => index = Some(meta),
+            (Some(_), Some(kind)) if kind.is_described() && !options.accepts(inside) => {
+                below.push((kind, meta));
+            }
+            (Some((folder, _)), Some(SourceKind::Tar)) => *deeper.entry(folder.to_string()).or_default() += 1,
             _ if options.accepts(inside) => files.push(meta),
-            (None, None) if LABEL_FILES.contains(&inside) => labels.push(meta),
+            (None, Some(kind)) => records.push((kind, meta)),
+            (Some((folder, _)), Some(_)) => {
+                *deeper.entry(folder.to_string()).or_default() += 1;
+                others.push(meta.key);
+            }
+            // What is asked for by kind may have any name.
+            (None, None) if options.kind.is_some_and(SourceKind::is_records) => {
+                records.extend(options.kind.map(|kind| (kind, meta)));
+            }
             _ => others.push(meta.key),
         }
+    }
+    if index.is_some() && (!records.is_empty() || !below.is_empty()) {
+        // An index may describe shards in folders below its own.
+        records.append(&mut below);
+    }
+    for (_, meta) in below {
+        let inside = &meta.key[prefix.len()..];
+        *deeper.entry(inside.rsplit_once('/').map_or("", |(folder, _)| folder).to_string()).or_default() += 1;
+        others.push(meta.key);
     }
     if others.iter().any(|key| materialized::is_card(&key[prefix.len()..])) {
         materialized::check_whole(store, prefix, &shards, url).await?;
@@ -107,15 +198,56 @@ async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &st
             return Err(Error::invalid_config(message).with_hint("set kind to `tar`, `tree` or `table`"));
         }
         None if !shards.is_empty() => SourceKind::Tar,
+        None if files.is_empty() && labels.is_none() && !records.is_empty() => one_kind(&records, url)?,
         None if labels.is_some() => SourceKind::Table,
         None if files.iter().any(|meta| meta.key[prefix.len()..].contains('/')) => SourceKind::Tree,
         None => SourceKind::Table,
     };
-    let objects = if kind == SourceKind::Tar { shards } else { files };
+    let (of_that_kind, strangers): (Vec<_>, Vec<_>) =
+        records.into_iter().partition(|(found, _)| *found == kind);
+    let mut of_that_kind: Vec<ObjectMeta> = of_that_kind.into_iter().map(|(_, meta)| meta).collect();
+    others.extend(strangers.into_iter().map(|(_, meta)| meta.key));
+    let mut described = Described::default();
+    match index {
+        Some(file) if kind.is_described() && !of_that_kind.is_empty() => {
+            described = Described::read(store, file, kind).await?;
+            of_that_kind = described.pick(store, of_that_kind)?;
+        }
+        Some(file) => others.push(file.key),
+        None if kind == SourceKind::Litdata && !of_that_kind.is_empty() => {
+            return Err(no_index(Error::not_found(format!("it has no `{INDEX_FILE}`")), url));
+        }
+        None => {}
+    }
+    others.sort_unstable();
+    let objects = match kind {
+        SourceKind::Tar => shards,
+        kind if kind.is_records() => named_so(of_that_kind, kind),
+        _ => files,
+    };
     if objects.is_empty() {
         return Err(nothing_inside(kind, options, url, &others, &deeper));
     }
-    Ok(Inventory { kind, prefix: prefix.to_string(), objects, others, labels })
+    Ok(Inventory { kind, prefix: prefix.to_string(), objects, others, labels, described })
+}
+
+/// The one kind of shards that a folder holds.
+fn one_kind(records: &[(SourceKind, ObjectMeta)], url: &str) -> Result<SourceKind> {
+    let first = records.first().map_or(SourceKind::Jsonl, |(kind, _)| *kind);
+    match records.iter().find(|(kind, _)| *kind != first) {
+        None => Ok(first),
+        Some((other, _)) => {
+            let (first, other) = (first.name(), other.name());
+            let message = format!("open dataset `{url}`: it holds both `{first}` and `{other}`");
+            Err(Error::invalid_config(message).with_hint("set kind to one of the two"))
+        }
+    }
+}
+
+/// Those whose names tell the kind, if there are any: a file of notes beside shards is none.
+fn named_so(found: Vec<ObjectMeta>, kind: SourceKind) -> Vec<ObjectMeta> {
+    let named = |meta: &ObjectMeta| shard_name(&meta.key) == Some(kind);
+    if found.iter().any(named) { found.into_iter().filter(named).collect() } else { found }
 }
 
 fn nothing_inside(
@@ -127,6 +259,8 @@ fn nothing_inside(
 ) -> Error {
     let wanted = if kind == SourceKind::Tar {
         "`.tar`, `.tar.gz` or `.tgz`".to_string()
+    } else if kind.is_records() {
+        format!("what `{}` is called by", kind.name())
     } else {
         options.extensions.iter().map(|extension| format!("`.{extension}`")).collect::<Vec<_>>().join(", ")
     };

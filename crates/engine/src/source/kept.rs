@@ -4,7 +4,7 @@
 //! correctness: it is built again and the user is told why.
 
 use super::inventory::Inventory;
-use super::locate::shard_name;
+use super::locate::is_packed;
 use super::options::{OpenOptions, SourceKind};
 use forebay_core::manifest::Manifest;
 use forebay_core::{ErrorKind, Result};
@@ -83,6 +83,7 @@ pub(super) fn fingerprint(inventory: &Inventory) -> String {
     };
     inventory.objects.iter().for_each(&mut put);
     inventory.labels.iter().for_each(&mut put);
+    inventory.described.file.iter().for_each(&mut put);
     for other in &inventory.others {
         hash.update(other.as_bytes());
         hash.update(b"\0");
@@ -106,7 +107,7 @@ pub(super) fn stale(manifest: &Manifest, inventory: &Inventory) -> Option<String
             return Some(format!("`{}` is where `{}` was", found.key, known.key));
         }
         // A compressed shard is noted with the size of what it holds.
-        if known.size != found.size && shard_name(&found.key) != Some(true) {
+        if known.size != found.size && !(inventory.kind.is_shards() && is_packed(&found.key)) {
             return Some(format!("`{}` has {} bytes, it had {}", found.key, found.size, known.size));
         }
         if known.stamp != found.stamp {

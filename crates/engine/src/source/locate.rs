@@ -2,10 +2,10 @@
 //!
 //! Nothing here runs a command: `pipe:` specs are refused by name.
 
-use super::options::OpenOptions;
+use super::options::{OpenOptions, SourceKind};
 use forebay_core::spec::Pattern;
 use forebay_core::{Error, Result};
-use forebay_store::remote;
+use forebay_store::{GunzipStore, remote};
 use std::path::{Component, Path, PathBuf};
 
 /// One thing that a spec names inside a store.
@@ -92,7 +92,7 @@ pub(super) fn locate_remote(parts: &[Pattern]) -> Result<Option<Remote>> {
 /// Keys, patterns and prefixes of a store that the caller brought.
 pub(super) fn locate_keys(parts: &[Pattern]) -> Vec<Item> {
     let locate = |part: &Pattern| {
-        let text = part.text.trim_start_matches("./");
+        let text = without_index(part.text.trim_start_matches("./"));
         if part.is_glob {
             Item::Pattern(text.into())
         } else if shard_name(text).is_some() || is_manifest(text) {
@@ -109,11 +109,58 @@ pub(super) fn literal_prefix(glob: &str) -> &str {
     &glob[..glob.find(SPECIAL).unwrap_or(glob.len())]
 }
 
-/// Whether a name is that of a shard, and whether the shard is compressed.
-pub(super) fn shard_name(key: &str) -> Option<bool> {
-    let name = key.to_ascii_lowercase();
-    let ends = |suffix: &str| name.strip_suffix(suffix).is_some();
-    if ends(".tar") { Some(false) } else { (ends(".tar.gz") || ends(".tgz")).then_some(true) }
+/// The kind of shard that a name is given to.
+pub(super) fn shard_name(key: &str) -> Option<SourceKind> {
+    let name = key.rsplit('/').next().unwrap_or(key).to_ascii_lowercase();
+    let packed = [".gz", ".zst", ".zstd"].iter().find_map(|end| name.strip_suffix(end));
+    let plain = packed.unwrap_or(&name);
+    let (stem, ending) = plain.rsplit_once('.')?;
+    match ending {
+        "tar" => Some(SourceKind::Tar),
+        "tgz" if plain == name => Some(SourceKind::Tar),
+        "tfrecord" | "tfrecords" | "tfrec" => Some(SourceKind::Tfrecord),
+        "jsonl" | "ndjson" => Some(SourceKind::Jsonl),
+        "zip" if plain == name => Some(SourceKind::Zip),
+        "rec" if plain == name => Some(SourceKind::Recordio),
+        "mds" => Some(SourceKind::Mds),
+        // Compressed in ways that are refused by name.
+        "br" | "bz2" | "snappy" if stem.rsplit_once('.').is_some_and(|(_, inner)| inner == "mds") => {
+            Some(SourceKind::Mds)
+        }
+        "bin" if is_chunk(stem) => Some(SourceKind::Litdata),
+        // `mnist-train.tfrecord-00000-of-00010`
+        _ => is_numbered(ending.strip_prefix("tfrecord-")?).then_some(SourceKind::Tfrecord),
+    }
+}
+
+/// Whether text is `chunk-0-12`, as LitData names chunks, or that with its compression behind it.
+fn is_chunk(stem: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = stem.strip_prefix("chunk-").map(|rest| rest.split_once('.').map_or(rest, |(first, _)| first));
+    parts.and_then(|parts| parts.split_once('-')).is_some_and(|(rank, chunk)| number(rank) && number(chunk))
+}
+
+/// The file that describes the shards of a folder in some formats. Naming it means the folder.
+pub(super) const INDEX_FILE: &str = "index.json";
+
+/// What is left of a spec that names such a file.
+fn without_index(text: &str) -> &str {
+    match text.strip_suffix(INDEX_FILE) {
+        Some("") => ".",
+        Some(folder) if folder.ends_with('/') => folder,
+        _ => text,
+    }
+}
+
+/// Whether text is `00000-of-00010`.
+fn is_numbered(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once("-of-").is_some_and(|(number, count)| digits(number) && digits(count))
+}
+
+/// Whether a shard is compressed as a whole: its objects are noted with the size of what they hold.
+pub(super) fn is_packed(key: &str) -> bool {
+    GunzipStore::applies_to(key)
 }
 
 /// Whether a name is that of a manifest.
@@ -143,7 +190,7 @@ struct Found {
 
 impl Found {
     fn new(part: &Pattern) -> Result<Self> {
-        let path = local_path(&part.text)?;
+        let path = local_path(without_index(&part.text))?;
         let path =
             std::path::absolute(&path).map_err(|e| Error::io(format!("open dataset `{}`", part.text), e))?;
         let path = normal(&path);

@@ -68,7 +68,7 @@ async fn with_manifest(
         let known = manifest.object(object);
         let found =
             store.head(&known.key).await.map_err(|e| e.while_doing(format_args!("open manifest `{url}`")))?;
-        let compressed = locate::shard_name(&known.key) == Some(true);
+        let compressed = locate::is_packed(&known.key);
         if found.stamp != known.stamp || (found.size != known.size && !compressed) {
             let object = data.url(&known.key);
             return Err(Error::stale(format!(

@@ -6,14 +6,17 @@
 
 use super::dataset::Dataset;
 use super::origin::DataSpec;
+use super::records::merge;
 use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Manifest, ManifestBuilder, Value};
 use forebay_core::plan::mix::{MixPart, check_parts};
 use forebay_core::{Error, Result, SampleId};
+use forebay_ops::record::{META_KEY, RecordSpec, specs};
 use forebay_store::{ByteRange, ObjectMeta, Store};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -46,6 +49,10 @@ pub fn mix(parts: &[(Dataset, f64)]) -> Result<Dataset> {
         }
         None => {}
     }
+    let records = common_records(parts)?;
+    if !records.is_empty() {
+        meta[META_KEY] = serde_json::json!(records);
+    }
     let mut builder = ManifestBuilder::new(Vec::new(), meta);
     for (number, (dataset, _)) in parts.iter().enumerate() {
         append(&mut builder, number, dataset.manifest()).map_err(|error| {
@@ -54,7 +61,8 @@ pub fn mix(parts: &[(Dataset, f64)]) -> Result<Dataset> {
     }
     let manifest = Manifest::open(builder.finish()?)?;
     let stores = parts.iter().map(|(dataset, _)| Arc::clone(dataset.store())).collect();
-    let dataset = Dataset::of_parts(manifest, Arc::new(MixStore { stores }), name(parts), notes, runs)?;
+    let dataset =
+        Dataset::of_parts(manifest, Arc::new(MixStore { stores }), name("mix", parts), notes, runs)?;
     let origins = parts.iter().map(|(dataset, weight)| Some((dataset.origin()?.clone(), *weight)));
     Ok(match origins.collect::<Option<Vec<_>>>() {
         Some(origins) => dataset.with_origin(DataSpec::of_parts(origins)),
@@ -90,13 +98,25 @@ fn common_class_names(parts: &[(Dataset, f64)]) -> Option<&[String]> {
     parts.iter().all(|(dataset, _)| dataset.class_names() == Some(names)).then_some(names)
 }
 
-fn name(parts: &[(Dataset, f64)]) -> String {
+/// How the records of all parts are framed. One name means one way, and the fields of all.
+pub(super) fn common_records(parts: &[(Dataset, f64)]) -> Result<BTreeMap<String, RecordSpec>> {
+    let mut common = BTreeMap::new();
+    for (dataset, _) in parts {
+        for (field, spec) in specs(dataset.manifest().meta())? {
+            merge(&mut common, field, spec)?;
+        }
+    }
+    Ok(common)
+}
+
+/// What several datasets together are called.
+pub(super) fn name(how: &str, parts: &[(Dataset, f64)]) -> String {
     let mut names: Vec<String> =
         parts.iter().take(NAMED_PARTS).map(|(dataset, _)| dataset.url().into()).collect();
     if parts.len() > NAMED_PARTS {
         names.push(format!("{} more", parts.len() - NAMED_PARTS));
     }
-    format!("mix({})", names.join(", "))
+    format!("{how}({})", names.join(", "))
 }
 
 /// Adds all objects and samples of a part.
@@ -140,8 +160,8 @@ fn append(builder: &mut ManifestBuilder, number: usize, part: &Manifest) -> Resu
 
 /// Finds the part's store by the number before the key.
 #[derive(Debug)]
-struct MixStore {
-    stores: Vec<Arc<dyn Store>>,
+pub(super) struct MixStore {
+    pub(super) stores: Vec<Arc<dyn Store>>,
 }
 
 impl MixStore {

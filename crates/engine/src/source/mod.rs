@@ -1,8 +1,8 @@
 //! A dataset on a store: where samples are found, how their manifest is built, kept and found to be stale.
 //!
 //! [`open`] turns a spec (`data/train`, `shards/train-{000..146}.tar`, `a.fbm`) into a [`Dataset`]. The kinds have a
-//! file each: [`shards`](self) of tar members, a [`tree`](self) of class folders, a [`table`](self) of files with
-//! labels, [`rows`](open_rows) of a table, [`synthetic`] bytes, a [`mix()`] of several. Finding what a spec means is `locate`, the cache of manifests is `kept`, checking
+//! file each: [`shards`](self) of tar members, [`records`](self) of other formats, a [`tree`](self) of class folders, a [`table`](self) of files with
+//! labels, [`rows`](open_rows) of a table, [`synthetic`] bytes, a [`mix()`] of several, a [`join()`] of several by key. Finding what a spec means is `locate`, the cache of manifests is `kept`, checking
 //! every byte is [`verify`]. Fetching for a plan is not here: the engine reads locations from the manifest.
 
 mod dataset;
@@ -10,6 +10,7 @@ mod decodable;
 #[cfg(feature = "cassandra")]
 pub mod ingest;
 mod inventory;
+mod join;
 mod kept;
 mod labels;
 mod locate;
@@ -21,6 +22,7 @@ mod opening;
 mod options;
 mod origin;
 mod reading;
+mod records;
 #[cfg(feature = "cassandra")]
 mod rows;
 pub(crate) mod select;
@@ -32,6 +34,7 @@ pub mod verify;
 
 pub use dataset::{Dataset, FieldValue};
 pub use decodable::decodable;
+pub use join::{JoinOptions, MissingPartner, join};
 pub use mix::mix;
 pub use open::{open, open_with_store};
 pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};

@@ -6,7 +6,7 @@ use super::kept::{self, Kept};
 use super::labels::{self, MAX_LABEL_BYTES};
 use super::locate::Item;
 use super::options::{OpenOptions, SourceKind};
-use super::{blocking, reading, shards, table, tree};
+use super::{blocking, reading, records, shards, table, tree};
 use forebay_core::manifest::Manifest;
 use forebay_core::{Error, ErrorKind, Result};
 use forebay_store::{ByteRange, LocalStore, ObjectMeta, Store};
@@ -87,12 +87,16 @@ impl Opening<'_> {
             "inventory": kept::fingerprint(inventory),
         });
         let bytes = match inventory.kind {
-            SourceKind::Tar => {
+            kind if kind.is_shards() => {
                 let keys = inventory.objects.iter().map(|object| object.key.as_str());
                 let copy = self.options.local.as_deref();
                 let store = reading::copied_objects(&self.store, copy, &inventory.objects).await?;
                 let store = shards::reading_store(&store, keys);
-                shards::build(store.as_ref(), inventory, self.options, meta).await?
+                if kind == SourceKind::Tar {
+                    shards::build(store.as_ref(), inventory, self.options, meta).await?
+                } else {
+                    records::build(store.as_ref(), inventory, self.options, meta).await?
+                }
             }
             SourceKind::Tree => {
                 if let Some(times) =
@@ -112,16 +116,19 @@ impl Opening<'_> {
                 };
                 table::build(inventory, rows, meta, notes)?
             }
-            SourceKind::Mix => {
-                let message = format!("open dataset `{}` as `mix`: it names stored files", self.url);
-                return Err(Error::invalid_config(message).with_hint("open each dataset and mix them"));
+            SourceKind::Mix | SourceKind::Join => {
+                let kind = inventory.kind.name();
+                let message = format!("open dataset `{}` as `{kind}`: it names stored files", self.url);
+                return Err(
+                    Error::invalid_config(message).with_hint("open each dataset, then mix or join them")
+                );
             }
             SourceKind::Rows => {
                 let message = format!("open dataset `{}` as `rows`: it names stored files", self.url);
                 return Err(Error::invalid_config(message)
                     .with_hint("write `cassandra://host[:port]/keyspace/table`"));
             }
-            SourceKind::Synthetic => {
+            _ => {
                 let message = format!("open dataset `{}` as `synthetic`: it names stored files", self.url);
                 return Err(
                     Error::invalid_config(message).with_hint("write `synthetic://?samples=1000&bytes=4096`")

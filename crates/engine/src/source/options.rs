@@ -11,6 +11,18 @@ use std::sync::Arc;
 pub enum SourceKind {
     /// Tar shards.
     Tar,
+    /// TFRecord files.
+    Tfrecord,
+    /// Lines of JSON.
+    Jsonl,
+    /// Zip archives.
+    Zip,
+    /// RecordIO files, as MXNet writes them.
+    Recordio,
+    /// MDS shards, as MosaicML's streaming library writes them.
+    Mds,
+    /// LitData chunks with their `index.json`.
+    Litdata,
     /// One folder per class, one file per sample.
     Tree,
     /// A folder of files, with or without a table of labels.
@@ -19,6 +31,8 @@ pub enum SourceKind {
     Synthetic,
     /// Several datasets, mixed by weight.
     Mix,
+    /// Several datasets whose samples belong together by key.
+    Join,
     /// Rows of a table.
     Rows,
 }
@@ -28,18 +42,68 @@ impl SourceKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Tar => "tar",
+            Self::Tfrecord => "tfrecord",
+            Self::Jsonl => "jsonl",
+            Self::Zip => "zip",
+            Self::Recordio => "recordio",
+            Self::Mds => "mds",
+            Self::Litdata => "litdata",
             Self::Tree => "tree",
             Self::Table => "table",
             Self::Synthetic => "synthetic",
             Self::Mix => "mix",
+            Self::Join => "join",
             Self::Rows => "rows",
         }
     }
 
     /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Tar, Self::Tree, Self::Table, Self::Synthetic, Self::Mix, Self::Rows];
-        all.into_iter().find(|kind| kind.name() == name)
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Every kind.
+    pub const ALL: [Self; 13] = [
+        Self::Tar,
+        Self::Tree,
+        Self::Table,
+        Self::Tfrecord,
+        Self::Jsonl,
+        Self::Zip,
+        Self::Recordio,
+        Self::Mds,
+        Self::Litdata,
+        Self::Synthetic,
+        Self::Mix,
+        Self::Join,
+        Self::Rows,
+    ];
+
+    /// Names of the kinds that stored files may have, as a list in a sentence.
+    pub fn stored_names() -> String {
+        let stored = Self::ALL
+            .into_iter()
+            .filter(|kind| !matches!(kind, Self::Synthetic | Self::Mix | Self::Join | Self::Rows));
+        let names: Vec<String> = stored.map(|kind| format!("`{}`", kind.name())).collect();
+        match names.split_last() {
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        }
+    }
+
+    /// Whether an object of this kind frames many samples.
+    pub(super) fn is_shards(self) -> bool {
+        self == Self::Tar || self.is_records()
+    }
+
+    /// Whether samples lie in records, which the manifest describes.
+    pub(super) fn is_records(self) -> bool {
+        matches!(self, Self::Tfrecord | Self::Jsonl | Self::Zip | Self::Recordio) || self.is_described()
+    }
+
+    /// Whether an `index.json` beside the objects says what they hold.
+    pub(super) fn is_described(self) -> bool {
+        matches!(self, Self::Mds | Self::Litdata)
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a dataset was opened, as plain data: another process can open it the same way.
 
 use super::dataset::Dataset;
+use super::join::JoinOptions;
 use super::options::{OpenOptions, SourceKind};
 use forebay_core::{Error, Result};
 use forebay_store::StoreOptions;
@@ -35,6 +36,9 @@ pub struct DataSpec {
     /// The datasets of a mix with their weights; then nothing else counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(DataSpec, f64)>,
+    /// How the parts are joined, when they are no mix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinOptions>,
 }
 
 impl DataSpec {
@@ -50,6 +54,7 @@ impl DataSpec {
             extensions: options.extensions.clone(),
             storage_options: options.storage_options.clone(),
             parts: Vec::new(),
+            join: None,
         }
     }
 
@@ -68,7 +73,12 @@ impl DataSpec {
         for (part, weight) in &self.parts {
             parts.push((Box::pin(part.open()).await?, *weight));
         }
-        super::mix(&parts)
+        match self.join {
+            Some(options) => {
+                super::join(&parts.into_iter().map(|(part, _)| part).collect::<Vec<_>>(), options)
+            }
+            None => super::mix(&parts),
+        }
     }
 
     async fn open_one(&self) -> Result<Dataset> {

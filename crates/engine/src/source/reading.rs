@@ -1,7 +1,7 @@
 //! The store that a dataset is read through: past the page cache or not, from a copy or not, compressed shards
 //! expanded.
 
-use super::locate::shard_name;
+use super::locate::is_packed;
 use super::{SourceKind, blocking, shards};
 use crate::memory::available_memory_bytes;
 use crate::stage::{Expected, LocalCopyStore};
@@ -29,7 +29,8 @@ pub(crate) fn local(root: &Path, bytes: u64) -> Arc<dyn Store> {
 
 /// `store`, or one that shows compressed shards as what they hold.
 pub(super) fn expanded(manifest: &Manifest, store: &Arc<dyn Store>) -> Arc<dyn Store> {
-    if manifest.meta().get("kind").and_then(|kind| kind.as_str()) != Some(SourceKind::Tar.name()) {
+    let kind = manifest.meta().get("kind").and_then(|kind| kind.as_str()).and_then(SourceKind::from_name);
+    if !kind.is_some_and(SourceKind::is_shards) {
         return Arc::clone(store);
     }
     let keys: Vec<_> =
@@ -94,5 +95,5 @@ async fn open_copy(
 
 /// The size that an object is expected to have. A compressed shard is noted with the size of what it holds.
 fn size(key: &str, size: u64) -> Option<u64> {
-    (shard_name(key) != Some(true)).then_some(size)
+    (!is_packed(key)).then_some(size)
 }

@@ -13,6 +13,7 @@ use super::inventory::Inventory;
 use super::kept::{self, Kept};
 use super::options::{OpenOptions, Progress, SourceKind};
 use super::reading;
+use super::records::Described;
 use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Manifest, ManifestBuilder, Value};
 use forebay_core::{Error, ErrorKind, Facts, Result, SampleId};
@@ -80,6 +81,7 @@ pub(super) async fn take(store: &CassandraStore, options: &OpenOptions) -> Resul
         objects: rows.iter().map(object).collect(),
         others: vec![format!("labels {:032x}", labels.digest128())],
         labels: None,
+        described: Described::default(),
     };
     Ok(Found { rows, label, inventory })
 }

@@ -1,7 +1,7 @@
 //! Tar shards into a manifest: many indexed at once, added in the order of the spec.
 
 use super::inventory::Inventory;
-use super::locate::shard_name;
+use super::locate::is_packed;
 use super::options::{OpenOptions, Progress};
 use crate::shard::{GroupedSample, Grouper, HeaderReads, Limits, Walker, walk_object};
 use forebay_core::manifest::{FieldKind, ManifestBuilder, Value};
@@ -53,7 +53,7 @@ pub(super) fn reading_store<'a>(
     store: &Arc<dyn Store>,
     mut keys: impl Iterator<Item = &'a str>,
 ) -> Arc<dyn Store> {
-    if keys.any(|key| shard_name(key) == Some(true)) {
+    if keys.any(is_packed) {
         Arc::new(GunzipStore::new(Arc::clone(store), GunzipOptions::default()))
     } else {
         Arc::clone(store)
@@ -62,7 +62,7 @@ pub(super) fn reading_store<'a>(
 
 /// The shard as the reading store sees it: a compressed one has the size of what it holds.
 pub(super) async fn expanded(store: &dyn Store, object: &ObjectMeta) -> Result<ObjectMeta> {
-    if shard_name(&object.key) == Some(true) {
+    if is_packed(&object.key) {
         let seen = store.head(&object.key).await?;
         return Ok(ObjectMeta { stamp: object.stamp, ..seen });
     }
@@ -91,7 +91,7 @@ async fn index(store: &dyn Store, object: &ObjectMeta) -> Result<ShardIndex> {
     Ok(ShardIndex { object, samples })
 }
 
-fn add(builder: &mut ManifestBuilder, sample: &GroupedSample) -> Result<u64> {
+pub(super) fn add(builder: &mut ManifestBuilder, sample: &GroupedSample) -> Result<u64> {
     let mut values = Vec::with_capacity(sample.fields.len());
     for field in &sample.fields {
         let index = builder.field(&field.name, FieldKind::Payload)?;

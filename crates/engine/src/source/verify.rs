@@ -6,6 +6,7 @@
 mod findings;
 mod members;
 mod payloads;
+mod records;
 #[cfg(feature = "cassandra")]
 mod rows;
 
@@ -46,7 +47,7 @@ pub async fn verify(
     }
     let (store, inventory) = take_inventory(spec, options).await?;
     let keys = inventory.objects.iter().map(|object| object.key.as_str());
-    let store = if inventory.kind == SourceKind::Tar { shards::reading_store(&store, keys) } else { store };
+    let store = if inventory.kind.is_shards() { shards::reading_store(&store, keys) } else { store };
     let mut run = Run { store, verify, found, report: VerifyReport::default(), seen: HashMap::new() };
     run.objects(&inventory, options).await?;
     Ok(run.report)
@@ -69,6 +70,8 @@ impl Run<'_> {
             if inventory.kind == SourceKind::Tar {
                 self.shard(number as u32, object, inventory, &mut waiting).await;
                 self.try_all(std::mem::take(&mut waiting), options.parallel).await?;
+            } else if inventory.kind.is_records() {
+                self.records(inventory, object, options.parallel).await?;
             } else {
                 self.file(object, &mut waiting);
                 if waiting.len() >= 4096 {
@@ -96,7 +99,7 @@ impl Run<'_> {
             return;
         }
         let (field, key) = (field_name(&object.key), object.key.clone());
-        waiting.push(Waiting { object: url, key, member: None, field, range: 0..object.size });
+        waiting.push(Waiting { object: url, key, member: None, field, range: 0..object.size, whole: true });
     }
 
     fn add(

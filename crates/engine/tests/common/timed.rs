@@ -27,11 +27,17 @@ pub(crate) struct Reply {
     /// Time until the first byte, or until it fails.
     pub(crate) after: Duration,
     pub(crate) fails: bool,
+    /// Nobody is there: it fails in another way.
+    pub(crate) away: bool,
 }
 
 impl Reply {
     pub(crate) fn after(after: Duration) -> Self {
-        Self { after, fails: false }
+        Self { after, fails: false, away: false }
+    }
+
+    pub(crate) fn away() -> Self {
+        Self { away: true, ..Self::after(Duration::from_millis(1)) }
     }
 }
 
@@ -108,6 +114,9 @@ impl Store for TimedStore {
             };
             let reply = (self.script)(key, attempt);
             sleep(reply.after).await;
+            if reply.away {
+                return Err(Error::unavailable(format!("read `{key}`: connection refused")).with_away());
+            }
             if reply.fails {
                 return Err(Error::unavailable(format!("read `{key}`: the line broke")));
             }

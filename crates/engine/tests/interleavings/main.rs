@@ -25,6 +25,16 @@ fn draw(draws: usize, body: impl Fn() + Clone + Send + Sync + 'static) {
     // Preparing runs in these threads.
     config.stack_size = 1 << 20;
     config.silence_warnings = true;
-    Runner::new(RandomScheduler::new(draws / 2), config.clone()).run(body.clone());
-    Runner::new(PctScheduler::new(DEPTH, draws / 2), config).run(body);
+    // As other drawn tests: the same draws in CI, others everywhere else.
+    let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
+    let anywhere = match seed {
+        Some(seed) => RandomScheduler::new_from_seed(seed, draws / 2),
+        None => RandomScheduler::new(draws / 2),
+    };
+    let seldom = match seed {
+        Some(seed) => PctScheduler::new_from_seed(seed, DEPTH, draws / 2),
+        None => PctScheduler::new(DEPTH, draws / 2),
+    };
+    Runner::new(anywhere, config.clone()).run(body.clone());
+    Runner::new(seldom, config).run(body);
 }

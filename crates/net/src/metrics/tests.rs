@@ -86,7 +86,10 @@ fn beyond_this_machine_a_token_is_asked_for_and_short_ones_are_refused() {
 
 #[test]
 fn ranks_of_a_host_listen_side_by_side() {
-    let read = |text: &str, offset| MetricsOptions::from_json(&serde_json::from_str(text).unwrap(), offset);
+    let read = |text: &str, offset| {
+        let value = serde_json::from_str(text).unwrap();
+        FigureOptions::from_json(&value, offset).map(|options| options.shown.unwrap())
+    };
     assert_eq!(read(r#""127.0.0.1:9464""#, 3).unwrap().listen, "127.0.0.1:9467");
     assert_eq!(read(r#"{"listen": "[::1]:0"}"#, 3).unwrap().listen, "[::1]:0");
     for (text, part) in [

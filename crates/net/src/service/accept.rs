@@ -20,8 +20,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Limits of a listener.
@@ -270,7 +270,14 @@ impl Arriving {
         drop(waiting);
         let shown = matches!(*socket, Socket::Unix(_)).then(Shown::default);
         let place = place.map(|place| Box::new(place) as Box<dyn Send + Sync>);
-        let ends = Ends { peer, socket: Some(socket), shown, unseen: None, _place: place };
+        let ends = Ends {
+            peer,
+            socket: Some(socket),
+            shown,
+            unseen: None,
+            unfinished: Mutex::default(),
+            _place: place,
+        };
         Ok(halves(output, input, Arc::new(ends)))
     }
 }

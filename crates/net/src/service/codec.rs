@@ -160,6 +160,7 @@ pub(crate) fn read(
         padding: header.padding.clone(),
         columns,
         faults: faults.collect(),
+        object: None,
     })
 }
 

@@ -64,7 +64,8 @@ pub(super) fn connect_within(
         }
     };
     socket.set_time(None).map_err(fail)?;
-    let ends = Ends { peer, socket: Some(socket), shown: None, unseen, _place: None };
+    let ends =
+        Ends { peer, socket: Some(socket), shown: None, unseen, unfinished: Mutex::default(), _place: None };
     Ok(halves(output, input, Arc::new(ends)))
 }
 

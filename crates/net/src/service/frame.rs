@@ -60,21 +60,28 @@ pub(crate) fn put<M: Message>(message: &M, frame: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// The next message and the bytes it took; `None` when the other side ended between two.
-pub(crate) fn read<M: Message>(
-    from: &mut impl Read,
-    peer: &str,
-    kept: &mut Vec<u8>,
-) -> Result<Option<(M, u64)>> {
-    let corrupt = |why: String| Error::corrupt(format!("read a message from {peer}: {why}"));
+/// How long the next frame is; `None` when the other side ended between two.
+pub(crate) fn read_length<M: Message>(from: &mut impl Read, peer: &str) -> Result<Option<usize>> {
     let mut length = [0; 4];
     if !fill(from, &mut length).map_err(|error| lost(peer, error))? {
         return Ok(None);
     }
     let length = u32::from_le_bytes(length) as usize;
     if length == 0 || length > M::MAX_BYTES {
-        return Err(corrupt(format!("it claims {length} bytes, 1 to {} are allowed", M::MAX_BYTES)));
+        let why = format!("it claims {length} bytes, 1 to {} are allowed", M::MAX_BYTES);
+        return Err(Error::corrupt(format!("read a message from {peer}: {why}")));
     }
+    Ok(Some(length))
+}
+
+/// The message of a frame that is so long.
+pub(crate) fn read_message<M: Message>(
+    from: &mut impl Read,
+    length: usize,
+    peer: &str,
+    kept: &mut Vec<u8>,
+) -> Result<M> {
+    let corrupt = |why: String| Error::corrupt(format!("read a message from {peer}: {why}"));
     kept.clear();
     kept.shrink_to(KEPT_BYTES);
     let count = from.take(length as u64).read_to_end(kept).map_err(|error| lost(peer, error))?;
@@ -85,7 +92,7 @@ pub(crate) fn read<M: Message>(
         return Err(corrupt(format!("{} is no kind of frame", kept[0])));
     }
     match postcard::take_from_bytes(&kept[1..]) {
-        Ok((message, [])) => Ok(Some((message, 4 + length as u64))),
+        Ok((message, [])) => Ok(message),
         Ok((_, rest)) => Err(corrupt(format!("{} bytes are left over", rest.len()))),
         Err(cause) => Err(corrupt("it is none".into()).with_source(cause)),
     }
@@ -121,20 +128,24 @@ mod tests {
         ToWorker::Take { request, name: BatchName { epoch: 3, runs: Vec::new() } }
     }
 
-    fn read_one(bytes: &[u8]) -> Result<Option<ToWorker>> {
-        read(&mut &bytes[..], "a test", &mut Vec::new()).map(|found| found.map(|(message, _)| message))
+    fn read(from: &mut &[u8]) -> Result<Option<ToWorker>> {
+        let Some(length) = read_length::<ToWorker>(from, "a test")? else { return Ok(None) };
+        read_message(from, length, "a test", &mut Vec::new()).map(Some)
+    }
+
+    fn read_one(mut bytes: &[u8]) -> Result<Option<ToWorker>> {
+        read(&mut bytes)
     }
 
     #[test]
     fn frames_follow_each_other_and_the_end_is_no_error() {
         let mut frames = Vec::new();
         put(&take(1), &mut frames).unwrap();
-        let first = frames.len() as u64;
         put(&take(2), &mut frames).unwrap();
-        let (mut from, mut kept) = (&frames[..], Vec::new());
-        assert_eq!(read(&mut from, "a test", &mut kept).unwrap(), Some((take(1), first)));
-        assert_eq!(read(&mut from, "a test", &mut kept).unwrap(), Some((take(2), first)));
-        assert_eq!(read::<ToWorker>(&mut from, "a test", &mut kept).unwrap(), None);
+        let mut from = &frames[..];
+        assert_eq!(read(&mut from).unwrap(), Some(take(1)));
+        assert_eq!(read(&mut from).unwrap(), Some(take(2)));
+        assert_eq!(read(&mut from).unwrap(), None);
     }
 
     #[test]

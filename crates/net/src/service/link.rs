@@ -19,7 +19,7 @@ use std::io::{BufReader, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes read at once where messages are small; batches are read past this.
 const READ_BYTES: usize = 16 << 10;
@@ -34,6 +34,8 @@ pub(super) struct Ends {
     pub(super) shown: Option<Shown>,
     /// Memory that we no longer look at, when we can be shown any.
     pub(super) unseen: Option<Arc<Mutex<Vec<u64>>>>,
+    /// When the message began that is being read and has not come as a whole.
+    pub(super) unfinished: Mutex<Option<Instant>>,
     /// Held as long as the connection lasts.
     pub(super) _place: Option<Box<dyn Send + Sync>>,
 }
@@ -90,7 +92,14 @@ pub(super) fn halves(
 }
 
 fn apart(peer: &str) -> Arc<Ends> {
-    Arc::new(Ends { peer: peer.to_owned(), socket: None, shown: None, unseen: None, _place: None })
+    Arc::new(Ends {
+        peer: peer.to_owned(),
+        socket: None,
+        shown: None,
+        unseen: None,
+        unfinished: Mutex::default(),
+        _place: None,
+    })
 }
 
 impl Sending {
@@ -231,9 +240,17 @@ impl Receiving {
     /// The next message; `None` when the other side has ended. What it says about shared memory is acted on here.
     pub fn receive<M: Message>(&mut self) -> Result<Option<M>> {
         loop {
-            let received = frame::read::<M>(&mut self.input, &self.ends.peer, &mut self.frame);
-            let Some((message, bytes)) = received? else { return Ok(None) };
-            self.wire_bytes += bytes;
+            let peer = &self.ends.peer;
+            let Some(length) = frame::read_length::<M>(&mut self.input, peer)? else { return Ok(None) };
+            let begun = self.input.buffer().len() < length;
+            if begun {
+                *lock(&self.ends.unfinished) = Some(Instant::now());
+            }
+            let message = frame::read_message::<M>(&mut self.input, length, peer, &mut self.frame)?;
+            if begun {
+                *lock(&self.ends.unfinished) = None;
+            }
+            self.wire_bytes += 4 + length as u64;
             match message.released() {
                 None => return Ok(Some(message)),
                 Some(released) => {
@@ -290,6 +307,12 @@ impl Receiving {
 }
 
 impl Closer {
+    /// How long a message of the other side has been coming and is not whole.
+    pub fn unfinished_for(&self) -> Option<Duration> {
+        let begun = *lock(&self.0.upgrade()?.unfinished);
+        begun.map(|begun| begun.elapsed())
+    }
+
     /// Ends the connection, also while a thread waits in it.
     pub fn close(&self) {
         if let Some(socket) = self.0.upgrade().as_ref().and_then(|ends| ends.socket.as_ref()) {

@@ -89,6 +89,7 @@ pub(crate) fn batch(rows: usize, columns: Vec<Column>) -> Batch {
         padding: (0..rows).map(|row| row + 1 == rows).collect(),
         columns: named.collect(),
         faults: Vec::new(),
+        object: None,
     }
 }
 

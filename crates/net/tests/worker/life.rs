@@ -9,6 +9,9 @@ use forebay_engine::feed::FeedSpec;
 use forebay_net::service::Address;
 use forebay_net::service::message::{ToClient, ToWorker};
 use forebay_net::service::worker::{Load, Orders, Reports, WorkerOptions, serve, serve_share};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -144,6 +147,59 @@ fn a_client_that_says_nothing_is_closed() {
     let mut silent = Client::connect(worker.address());
     assert!(silent.receiving.receive::<ToClient>().ok().flatten().is_none());
     wait_until("it is gone", || worker.view().connections == 0);
+}
+
+/// Passes bytes on to a worker, and holds back all of the client's but so many more once it is told.
+struct Dribble {
+    address: Address,
+    left: Arc<AtomicUsize>,
+}
+
+impl Dribble {
+    fn before(worker: &Address) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        let (left, worker) = (Arc::new(AtomicUsize::new(usize::MAX)), worker.to_string());
+        let allowed = Arc::clone(&left);
+        std::thread::spawn(move || {
+            let (client, _) = listener.accept().unwrap();
+            let server = TcpStream::connect(worker).unwrap();
+            let (mut answers, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut answers, &mut to_client);
+                let _ = to_client.shutdown(Shutdown::Both);
+            });
+            let (mut client, mut server) = (client, server);
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = client.read(&mut bytes) {
+                let passed = allowed.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(count)));
+                let passed = count.min(passed.unwrap());
+                if server.write_all(&bytes[..passed]).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, left }
+    }
+}
+
+#[test]
+fn a_message_that_was_begun_and_is_not_finished_ends_its_connection_and_no_other() {
+    let maker = FakeMaker::new();
+    let worker = worker(&maker, Late::Remake, 8, |options| options.message_time = Duration::from_millis(100));
+    let dribble = Dribble::before(worker.address());
+    let mut slow = Client::join(&dribble.address, "slow");
+    let mut other = Client::join(worker.address(), "other");
+    assert_eq!(slow.take(0), Came::Batch(name(0)));
+    // Silence between messages is no fault, however long.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((slow.take(1), worker.view().connections), (Came::Batch(name(1)), 2));
+    // The length of the next one, and a byte of it.
+    dribble.left.store(5, Relaxed);
+    slow.ask(2);
+    wait_until("it is closed", || worker.view().connections == 1);
+    assert!(slow.receiving.receive::<ToClient>().ok().flatten().is_none());
+    assert!(other.read(0..10).is_empty(), "nobody else notices");
 }
 
 #[test]

@@ -128,6 +128,7 @@ fn batch(name: &BatchName) -> Batch {
         padding: vec![false; positions.len()],
         columns: vec![("data".to_owned(), Column::Bytes(payloads))],
         faults: Vec::new(),
+        object: None,
     }
 }
 

@@ -125,13 +125,14 @@ fn make(name: &BatchName, pool: &BufferPool) -> Batch {
         padding,
         columns: vec![("x".into(), column)],
         faults: Vec::new(),
+        object: None,
     }
 }
 
 pub fn start(supplier: &dyn Supplier, meter: &Arc<Meter>) -> Box<dyn Supply> {
     let asked = Asked {
         feed: feed(),
-        epoch_samples: SAMPLES,
+        sampler: forebay_core::plan::Sampler::stored(SAMPLES),
         consumer: Consumer { rank: 0, world_size: 1, batch_size: BATCH, last_batch: LastBatch::Partial },
         order: DeliveryOrder::Plan,
         epochs: None,

@@ -40,7 +40,7 @@ proptest! {
             write(&builder, row, 1 + row % 3);
         }
         let kept: Vec<usize> = (0..keep.len()).filter(|row| keep[*row]).collect();
-        let columns = builder.finish(&keep);
+        let columns: Vec<Column> = builder.finish(&keep).unwrap().into_iter().map(|(_, column)| column).collect();
         let Column::Tensor { rows, data, .. } = &columns[0] else { panic!("fixed") };
         prop_assert_eq!(*rows, kept.len());
         let want: Vec<u8> = kept.iter().flat_map(|row| [*row as u8; 3]).collect();
@@ -56,7 +56,7 @@ fn equal_shapes_are_stacked_and_different_ones_stay_apart() {
     for (lengths, stacked) in [([4, 4, 4], true), ([4, 5, 4], false)] {
         let builder = BatchBuilder::new(&outputs(), 3, &BufferPool::new(0));
         lengths.iter().enumerate().for_each(|(row, length)| write(&builder, row, *length));
-        match &builder.finish(&[true; 3])[2] {
+        match &builder.finish(&[true; 3]).unwrap()[2].1 {
             Column::Tensor { spec, rows: 3, data } if stacked => {
                 assert_eq!(spec.shape, [4]);
                 assert_eq!(data.as_slice(), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
@@ -74,7 +74,7 @@ fn a_row_is_claimed_once_and_an_abandoned_one_is_not_done() {
     assert!(builder.claim(0).is_none() && builder.claim(2).is_none());
     write(&builder, 1, 1);
     assert!(!builder.is_done(0) && builder.is_done(1));
-    assert_eq!(builder.finish(&[false, true])[0].rows(), 1);
+    assert_eq!(builder.finish(&[false, true]).unwrap()[0].1.rows(), 1);
 }
 
 #[test]

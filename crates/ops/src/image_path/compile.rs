@@ -17,7 +17,7 @@ impl ImagePath {
         let Decode::Image { mode, orientation, max_pixels } = field.decode else { return None };
         let before = faults.len();
         // Erasing after everything else is done in output units, where its value is meant.
-        let is_tail = |op: &Op| matches!(op, Op::RandomErasing { .. } | Op::Delay { .. });
+        let is_tail = |op: &Op| matches!(op, Op::RandomErasing { .. } | Op::PadBatch(_) | Op::Delay { .. });
         let tail_start = field.ops.iter().rposition(|op| !is_tail(op)).map_or(0, |last| last + 1);
         let mut affine = None;
         let (mut steps, mut tail) = (Vec::new(), Vec::new());
@@ -66,6 +66,6 @@ fn act(op: &Op) -> Option<Act> {
             Act::RandomErasing(RandomErasing { p, scale, ratio, value })
         }
         Op::Delay { seconds } => Act::Delay(Duration::try_from_secs_f64(*seconds).unwrap_or_default()),
-        Op::Normalize { .. } => return None,
+        Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => return None,
     })
 }

@@ -27,7 +27,7 @@ fn image(ops: Vec<Op>) -> FieldRecipe {
 }
 
 fn compile(field: FieldRecipe) -> Program {
-    Program::compile(&Recipe { fields: vec![field] }).unwrap()
+    Program::compile(&Recipe { fields: vec![field], ..Recipe::default() }).unwrap()
 }
 
 fn photo(width: u32, height: u32) -> Image {
@@ -50,7 +50,7 @@ fn run(program: &Program, payload: &Bytes, epoch: u64, sample: u64, scratch: &mu
     let context = SampleContext { seed: 5, epoch, sample_id: SampleId(sample) };
     program.prepare(&context, &[Input::Payload(payload.clone())], &mut writer.slots(), scratch)?;
     writer.commit();
-    Ok(builder.finish(&[true]).remove(0))
+    Ok(builder.finish(&[true])?.remove(0).1)
 }
 
 fn bytes(column: &Column) -> &[u8] {
@@ -218,7 +218,7 @@ fn every_fault_of_a_recipe_is_named_at_once() {
     let wrong = image(vec![normalize, flip(0.5)]);
     let text =
         FieldRecipe { field: "txt".into(), decode: Decode::Text {}, ops: vec![flip(0.5)], ..image(vec![]) };
-    let error = Program::compile(&Recipe { fields: vec![wrong, text] }).unwrap_err();
+    let error = Program::compile(&Recipe { fields: vec![wrong, text], ..Recipe::default() }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert!(error.message().contains("recipe[0]") && error.message().contains("recipe[1]"), "{error}");
 }

@@ -23,7 +23,7 @@ pub(super) fn connect(settings: &Settings, error: NewSessionError, unshown: bool
         }
         NewSessionError::MetadataError(MetadataError::ConnectionPoolError(pool)) => self::pool(&doing, pool),
         NewSessionError::FailedToResolveAnyHostname(_) => {
-            Error::unavailable(format!("{doing}: no such host is known")).with_source(error)
+            Error::unavailable(format!("{doing}: no such host is known")).with_source(error).with_away()
         }
         NewSessionError::IllegalConfig(why) => Error::invalid_config(format!("{doing}: {why}")),
         other => Error::unavailable(doing).with_source(other),
@@ -34,7 +34,9 @@ pub(super) fn connect(settings: &Settings, error: NewSessionError, unshown: bool
 fn pool(doing: &str, error: ConnectionPoolError) -> Error {
     match error {
         ConnectionPoolError::Broken { last_connection_error } => connection(doing, last_connection_error),
-        other => Error::unavailable(format!("{doing}: no connection is ready")).with_source(other),
+        other => {
+            Error::unavailable(format!("{doing}: no connection is ready")).with_source(other).with_away()
+        }
     }
 }
 
@@ -58,6 +60,7 @@ fn connection(doing: &str, error: ConnectionError) -> Error {
             ConnectionSetupRequestErrorKind::BrokenConnection(broken) => {
                 Error::unavailable(format!("{doing}: the server closed the connection before it said a word"))
                     .with_source(broken)
+                    .with_away()
                     .with_hint("check the port, and whether the server wants `tls` = `on`, `tls_client_cert` and `tls_client_key`")
             }
             other => Error::unavailable(format!("{doing}: the server does not answer as one of CQL does"))
@@ -68,8 +71,9 @@ fn connection(doing: &str, error: ConnectionError) -> Error {
             Error::new(ErrorKind::Denied, format!("{doing}: the server's certificate is not trusted: {io}"))
                 .with_hint("name its CA with `tls_ca_file`; the certificate has to name the node's IP address")
         }
-        ConnectionError::IoError(io) => Error::unavailable(format!("{doing}: {io}")),
+        ConnectionError::IoError(io) => Error::unavailable(format!("{doing}: {io}")).with_away(),
         ConnectionError::ConnectTimeout => Error::unavailable(format!("{doing}: no answer in time"))
+            .with_away()
             .with_hint("check the hosts and ports, and whether the server wants `tls` = `on`"),
         other => Error::unavailable(doing).with_source(other),
     }
@@ -120,6 +124,8 @@ fn database(doing: &str, kind: &DbError, why: &str) -> Error {
         DbError::Overloaded | DbError::RateLimitReached { .. } => {
             Error::unavailable(message).with_throttle(Duration::ZERO)
         }
+        // None of the nodes that have the row is there, or this one is not ready yet.
+        DbError::Unavailable { .. } | DbError::IsBootstrapping => Error::unavailable(message).with_away(),
         DbError::SyntaxError
         | DbError::Invalid
         | DbError::ConfigError
@@ -144,7 +150,9 @@ fn attempt(doing: &str, error: RequestAttemptError) -> Error {
         | RequestAttemptError::BodyExtensionsParseError(_) => {
             Error::corrupt(format!("{doing}: the answer cannot be read")).with_source(error)
         }
-        other => Error::unavailable(format!("{doing}: the connection was lost")).with_source(other),
+        other => {
+            Error::unavailable(format!("{doing}: the connection was lost")).with_source(other).with_away()
+        }
     }
 }
 
@@ -203,6 +211,7 @@ fn late(doing: &str, limit: Duration) -> Error {
 
 fn no_node(doing: &str) -> Error {
     Error::unavailable(format!("{doing}: there is no node to ask"))
+        .with_away()
         .with_hint("check that the cluster has a data center of the name in `local_dc`")
 }
 

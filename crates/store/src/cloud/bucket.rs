@@ -1,16 +1,19 @@
 //! Google Cloud Storage, `gs://bucket`, and Azure Blob Storage, `az://container`: one way to open both.
 //!
 //! Options are those of `object_store` (`google_service_account`, `azure_storage_account_key`, ...), over the
-//! environment, and `anonymous`, `tls_ca_file`, `tls_verify`. What the two do is in `store`.
+//! environment, `anonymous`, and the words about connections and TLS of all stores over HTTP. What the two do is in
+//! `store`.
 
-use super::store::{Bucket, CloudStore, client_options, configured, no_retries};
+use super::connector::Connector;
+use super::store::{Bucket, CloudStore, configured, no_retries};
 use crate::StoreOptions;
+use crate::http::HttpOptions;
 use forebay_core::{Error, Result};
+use object_store::RetryConfig;
 #[cfg(feature = "azure")]
 pub use object_store::azure::MicrosoftAzureBuilder as Azure;
 #[cfg(feature = "gcs")]
 pub use object_store::gcp::GoogleCloudStorageBuilder as Gcs;
-use object_store::{ClientOptions, RetryConfig};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -26,7 +29,7 @@ pub trait Builder: Sized + 'static {
     const ANONYMOUS: &'static str;
 
     /// A builder for the bucket of this name, with what the environment says.
-    fn for_bucket(name: &str, client: ClientOptions, retry: RetryConfig) -> Self;
+    fn for_bucket(name: &str, connector: Connector, retry: RetryConfig) -> Self;
     /// One setting more.
     #[must_use]
     fn with(self, key: Self::Key, value: &str) -> Self;
@@ -38,9 +41,9 @@ pub trait Builder: Sized + 'static {
 pub fn open<B: Builder>(root: &str, options: &StoreOptions) -> Result<CloudStore> {
     let bucket = root.split_once("://").map_or(root, |(_, bucket)| bucket).trim_end_matches('/').to_owned();
     let words = configured::<B::Key>(B::SCHEME, options, &[("anonymous", B::ANONYMOUS)])?;
-    let (options, name) = (options.clone(), root.to_owned());
+    let (connector, name) = (Connector { options: HttpOptions::from_words(options)? }, root.to_owned());
     let store = CloudStore::new(root, move || {
-        let begun = B::for_bucket(&bucket, client_options(&options)?, no_retries());
+        let begun = B::for_bucket(&bucket, connector.clone(), no_retries());
         let builder = words.iter().fold(begun, |builder, (key, value)| builder.with(*key, value));
         builder.bucket().map_err(|error| {
             Error::invalid_config(format!("open `{name}`: the options do not fit together"))
@@ -57,8 +60,8 @@ impl Builder for Gcs {
     const BEGINS_ANYWHERE: bool = true;
     const ANONYMOUS: &'static str = "google_skip_signature";
 
-    fn for_bucket(name: &str, client: ClientOptions, retry: RetryConfig) -> Self {
-        Self::from_env().with_client_options(client).with_retry(retry).with_bucket_name(name)
+    fn for_bucket(name: &str, connector: Connector, retry: RetryConfig) -> Self {
+        Self::from_env().with_http_connector(connector).with_retry(retry).with_bucket_name(name)
     }
     fn with(self, key: Self::Key, value: &str) -> Self {
         self.with_config(key, value)
@@ -76,8 +79,8 @@ impl Builder for Azure {
     const BEGINS_ANYWHERE: bool = false;
     const ANONYMOUS: &'static str = "azure_skip_signature";
 
-    fn for_bucket(name: &str, client: ClientOptions, retry: RetryConfig) -> Self {
-        Self::from_env().with_client_options(client).with_retry(retry).with_container_name(name)
+    fn for_bucket(name: &str, connector: Connector, retry: RetryConfig) -> Self {
+        Self::from_env().with_http_connector(connector).with_retry(retry).with_container_name(name)
     }
     fn with(self, key: Self::Key, value: &str) -> Self {
         self.with_config(key, value)

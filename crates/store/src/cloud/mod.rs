@@ -3,10 +3,11 @@
 //!
 //! S3 has requests of its own over this crate's HTTP client, because it is the hot path and because its keys may hold
 //! any character; of the `object_store` crate it uses the credentials. The others are `object_store`
-//! behind the trait, with its limits: keys without control characters.
+//! behind the trait, with its limits: keys without control characters. Both send by this crate's client (`connector`).
 
 #[cfg(any(feature = "azure", feature = "gcs"))]
 pub mod bucket;
+pub mod connector;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod store;

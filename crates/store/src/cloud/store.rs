@@ -3,18 +3,16 @@
 //! Reads are one GET each, listings go page by page. Its own retries are off but for one, because the adapter around a
 //! store decides. Keys with control characters are refused: its paths cannot hold them.
 
-use crate::http::TlsOptions;
+use crate::http::{options as http, tls};
 use crate::{ByteRange, ListPage, Net, ObjectMeta, PagePlace, Store, StoreOptions, fault, key, range, spans};
 use bytes::Bytes;
 use forebay_core::{Error, ErrorKind, Result};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{
-    Certificate, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig,
-    WriteMultipart,
-};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig, WriteMultipart};
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,32 +47,6 @@ struct Live {
     bucket: Arc<dyn Bucket>,
 }
 
-/// How `object_store` is to behave: HTTP/1 (several connections beat one that is shared), many of them kept, and the
-/// words about TLS that all our stores know.
-pub fn client_options(words: &StoreOptions) -> Result<ClientOptions> {
-    let tls = TlsOptions::from_words(words)?;
-    let mut options = ClientOptions::new()
-        .with_http1_only()
-        .with_pool_max_idle_per_host(512)
-        .with_connect_timeout(Duration::from_secs(10))
-        .with_read_timeout(Duration::from_secs(30))
-        .with_timeout_disabled();
-    if let Some(file) = &tls.ca_file {
-        let doing = format!("read the certificates in `{}`", file.display());
-        let pem = std::fs::read(file).map_err(|error| Error::io(doing.clone(), error))?;
-        let certificates = Certificate::from_pem_bundle(&pem)
-            .map_err(|error| Error::invalid_config(doing).with_source(error))?;
-        options = certificates.into_iter().fold(options, ClientOptions::with_root_certificate);
-    }
-    if !tls.verify {
-        tracing::warn!(
-            "certificates of the cloud are not checked: anyone on the way can read and change the bytes"
-        );
-        options = options.with_allow_invalid_certificates(true);
-    }
-    Ok(options)
-}
-
 /// The words that `object_store` knows for a store, and others of ours by the name that they have there.
 pub fn configured<K: FromStr + Copy>(
     scheme: &str,
@@ -82,14 +54,13 @@ pub fn configured<K: FromStr + Copy>(
     ours: &[(&str, &str)],
 ) -> Result<Vec<(K, String)>> {
     let mut found = Vec::new();
-    for (word, value) in
-        words.iter().filter(|(word, _)| !["tls_ca_file", "tls_verify"].contains(&word.as_str()))
-    {
+    let of_connections = |word: &str| http::WORDS.contains(&word) || tls::WORDS.contains(&word);
+    for (word, value) in words.iter().filter(|(word, _)| !of_connections(word)) {
         let theirs = ours.iter().find(|(name, _)| name == word).map_or(word.as_str(), |(_, theirs)| theirs);
         let Ok(key) = theirs.parse() else {
             let why =
                 format!("read the options of a `{scheme}://` store: there is no `{}`", word.escape_debug());
-            let hint = "known are the settings of the `object_store` crate for it, `anonymous`, `tls_ca_file` and `tls_verify`";
+            let hint = "known are the settings of the `object_store` crate for it, `anonymous`, and the words about connections and TLS that all stores over HTTP have";
             return Err(Error::invalid_config(why).with_hint(hint));
         };
         found.push((key, value.clone()));
@@ -204,7 +175,14 @@ async fn get(bucket: &dyn Bucket, path: &Path, range: ByteRange, name: &str) -> 
             Some(GetRange::Bounded(wanted))
         }
     };
-    let answer = match bucket.get_opts(path, GetOptions { range: asked, ..GetOptions::default() }).await {
+    let ask = |range| bucket.get_opts(path, GetOptions { range, ..GetOptions::default() });
+    let mut answer = ask(asked).await;
+    // Azure knows no ranges that are counted from the end, so its end is asked for first.
+    if let (ByteRange::Last(_), Err(object_store::Error::NotSupported { .. })) = (range, &answer) {
+        let head = bucket.head(path).await.map_err(|error| refusal(error, "read", name))?;
+        answer = ask(Some(GetRange::Bounded(range.resolve(head.size).map_err(located)?))).await;
+    }
+    let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
             let error = refusal(error, "read", name);
@@ -282,6 +260,7 @@ fn refusal(error: object_store::Error, doing: &str, name: &str) -> Error {
     };
     // The status is in the text only.
     let text = error.to_string();
+    let away = is_away(&error);
     let throttled = ["429 Too Many", "503 Service Un", "SlowDown"].iter().any(|words| text.contains(words));
     let mut ours =
         Error::new(kind, format!("{doing} `{name}`")).with_source(error).with_facts(fault::facts(name, None));
@@ -290,7 +269,23 @@ fn refusal(error: object_store::Error, doing: &str, name: &str) -> Error {
             "check the credentials in the storage options or the environment, and their rights there",
         );
     }
-    if kind == ErrorKind::Unavailable && throttled { ours.with_throttle(Duration::ZERO) } else { ours }
+    match kind {
+        ErrorKind::Unavailable if away => ours.with_away(),
+        ErrorKind::Unavailable if throttled => ours.with_throttle(Duration::ZERO),
+        _ => ours,
+    }
+}
+
+/// Whether no connection could be made, which is told somewhere among the causes.
+fn is_away(error: &object_store::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(http) = error.downcast_ref::<HttpError>() {
+            return http.kind() == HttpErrorKind::Connect;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl std::fmt::Debug for CloudStore {

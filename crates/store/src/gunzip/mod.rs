@@ -1,6 +1,7 @@
-//! Presents compressed objects as what they hold: keys that end in `.gz` or `.tgz` read as decompressed bytes.
+//! Presents compressed objects as what they hold: keys that end in `.gz`, `.tgz`, `.zst` or `.zstd` read as decompressed
+//! bytes, and so do those that end in `.zstd.bin`, as LitData names compressed chunks.
 //!
-//! Gzip cannot be entered in the middle, so an object is expanded once, in a stream, into a temporary file without a
+//! Neither can be entered in the middle, so an object is expanded once, in a stream, into a temporary file without a
 //! name, and ranges are read from there. Expanded files are kept up to a bound and the least recently used go
 //! first (`kept`); how bytes are expanded, and where a bomb is stopped, is in `expand`. Other keys pass through.
 
@@ -12,7 +13,7 @@ use crate::local::pool::Pool;
 use crate::local::stats::Counters;
 use crate::{ByteRange, ObjectMeta, Store, fault, key, range};
 use bytes::Bytes;
-use expand::Expansion;
+use expand::{Expansion, Packing};
 use forebay_core::{Error, Result};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, StreamExt};
@@ -47,7 +48,7 @@ impl Default for GunzipOptions {
     }
 }
 
-/// A store whose `.gz` and `.tgz` objects read as decompressed bytes; what is written under such keys is compressed.
+/// A store whose compressed objects read as decompressed bytes; what is written under such keys is compressed.
 ///
 /// Sizes are those of the decompressed bytes, so `head` and `list` expand objects not seen before. As with
 /// [`crate::LocalStore`], ranges with fixed ends are read from the version that was expanded first; `head`, open-ended
@@ -73,8 +74,7 @@ impl GunzipStore {
 
     /// Whether the object of this key is presented decompressed.
     pub fn applies_to(key: &str) -> bool {
-        let end = key.rsplit_once('.').map_or("", |(_, end)| end);
-        end.eq_ignore_ascii_case("gz") || end.eq_ignore_ascii_case("tgz")
+        Packing::of(key).is_some()
     }
 
     /// How many times an object was expanded.
@@ -227,7 +227,8 @@ impl Store for GunzipStore {
         }
         async move {
             key::check_for_write(key)?;
-            let compressed = self.pool.run(move || expand::compress(&bytes)).await?;
+            let packing = Packing::of(key).unwrap_or(Packing::Gzip);
+            let compressed = self.pool.run(move || expand::compress(packing, &bytes)).await?;
             let written = self.inner.write(key, compressed.into()).await;
             self.kept.replaced(key);
             written

@@ -84,7 +84,8 @@ impl Target {
             }
         }
         let failed = failed.unwrap_or_else(|| io::Error::other("the name has no address"));
-        Err(Error::unavailable(format!("connect to `{}:{}`", self.host, self.port)).with_source(failed))
+        let message = format!("connect to `{}:{}`", self.host, self.port);
+        Err(Error::unavailable(message).with_source(failed).with_away())
     }
 
     async fn secure(
@@ -107,9 +108,9 @@ impl Target {
                     timeout(options.connect_timeout, TlsConnector::from(config).connect(name, stream));
                 let Ok(secured) = secured.await else {
                     let why = no_answer(options.connect_timeout);
-                    return Err(Error::unavailable(format!("{} by TLS: {why}", doing())));
+                    return Err(Error::unavailable(format!("{} by TLS: {why}", doing())).with_away());
                 };
-                let stream = secured.map_err(|error| broken(doing(), error))?;
+                let stream = secured.map_err(|error| ended_early(doing(), error))?;
                 Stream::Tls(Box::new(stream))
             }
         };
@@ -124,6 +125,7 @@ impl Target {
         let failed = |why: io::Error| {
             Error::unavailable(format!("look up host `{}`", self.host))
                 .with_source(why)
+                .with_away()
                 .with_hint("check the host name, and that this machine can reach a name server")
         };
         let found = timeout(limit, tokio::net::lookup_host((self.bare_host(), self.port))).await;
@@ -137,6 +139,14 @@ impl Target {
     fn bare_host(&self) -> &str {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
+}
+
+/// The error of a connection that broke before the other side had said a word: nobody is there, unless it was TLS that
+/// ended it.
+pub(crate) fn ended_early(message: String, error: io::Error) -> Error {
+    let by_tls = error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>);
+    let broken = broken(message, error);
+    if by_tls { broken } else { broken.with_away() }
 }
 
 /// The error of a connection that broke: refused certificates are told from lost ones.

@@ -5,7 +5,7 @@
 
 use super::body::{Cut, HeadCut, Source};
 use super::client::HttpRequest;
-use super::connection::{Connection, Stream, broken, no_answer};
+use super::connection::{Connection, Stream, broken, ended_early, no_answer};
 use super::head::{self, Framing, Head, Headers};
 use bytes::BytesMut;
 use forebay_core::{Error, Result};
@@ -101,7 +101,7 @@ async fn over<S: AsyncRead + AsyncWrite + Unpin>(
             Err(unanswered) => match written {
                 Err(error) if unanswered.early => {
                     return Err(Unanswered {
-                        error: broken("send the request".to_owned(), error),
+                        error: ended_early("send the request".to_owned(), error),
                         early: true,
                     });
                 }
@@ -157,7 +157,7 @@ fn parsed(head: Result<bytes::Bytes, HeadCut>) -> Result<Head, Unanswered> {
         Ok(bytes) => head::parse(&bytes).map_err(|why| malformed(&why)),
         Err(HeadCut::Early(error)) => {
             let message = "the connection ended before the answer".to_owned();
-            Err(Unanswered { error: broken(message, error), early: true })
+            Err(Unanswered { error: ended_early(message, error), early: true })
         }
         Err(HeadCut::Cut(Cut::Silent(after))) => {
             Err(Unanswered { error: Error::unavailable(no_answer(after)), early: false })

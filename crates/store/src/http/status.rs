@@ -36,6 +36,8 @@ pub fn error(status: u16, headers: &Headers, body: &[u8]) -> Error {
     match (kind, status) {
         (_, 429 | 503 | 509) => error.with_throttle(retry_after(headers)),
         (ErrorKind::Unavailable, _) if slow_down => error.with_throttle(retry_after(headers)),
+        // Whoever stands before the server is there, and the server is not.
+        (_, 502 | 504) => error.with_away(),
         (ErrorKind::Denied, _) => error.with_hint("check the credentials and what they may read"),
         _ => error,
     }

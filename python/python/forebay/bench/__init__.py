@@ -13,10 +13,12 @@ from collections.abc import Sequence
 
 from ._cache import CacheBench
 from ._files import FilesBench
+from ._functions import FunctionsBench
 from ._harness import Bench, SubjectError
 from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
+from .analyze import AnalyzeBench
 from .service import ServiceBench
 from .sweep import SweepBench, add_options
 from .wan import WanBench
@@ -25,9 +27,11 @@ BENCHES: dict[str, type[Bench]] = {
     "images": ImagesBench,
     "raw": RawBench,
     "files": FilesBench,
+    "functions": FunctionsBench,
     "wan": WanBench,
     "cache": CacheBench,
     "service": ServiceBench,
+    "analyze": AnalyzeBench,
     "sweep": SweepBench,
 }
 
@@ -35,9 +39,11 @@ _EXAMPLES = """examples:
   forebay bench images                 decode + augment against DataLoader and WebDataset, as a table
   forebay bench raw --json             reading without decoding, as one JSON object
   forebay bench files                  files and shards on this disk, with a cold page cache
+  forebay bench functions              a Python function in a recipe beside a bare thread pool
   forebay bench wan --only objects     115 KB objects over an emulated line of 1 Gb/s and 100 ms
   forebay bench cache                  hits from memory and disk beside memcpy and direct reads
   forebay bench service                batches from a worker and a shared process, beside tf.data service
+  forebay bench analyze                measured rates and predictions beside known ones, and what metering costs
   forebay bench sweep --report sweep/  batch sizes x threads x step times x datasets, with drawings
   forebay bench --all --json           every bench, one JSON object a line
 """

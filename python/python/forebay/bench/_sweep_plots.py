@@ -23,6 +23,9 @@ svg .two { stroke: var(--two); fill: none; stroke-width: 2; } svg circle.two { f
 _PAGE_STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
        color: var(--ink); background: var(--paper); }
+h1 { font-size: 1.5rem; line-height: 1.2; } h2 { font-size: 1.1rem; margin: 1.5rem 0 .5rem; }
+.drawing { overflow-x: auto; }
+@media (max-width: 44rem) { .drawing svg { max-width: none; width: 40rem; } }
 """
 
 
@@ -46,7 +49,9 @@ def svg(name: str, panels: Sequence[Panel]) -> str:
 
 def page(title: str, note: str, effects: dict[str, str]) -> str:
     """One HTML file with every drawing in it."""
-    parts = "".join(f"<h2>{escape(name)}</h2>\n{drawing}" for name, drawing in effects.items())
+    parts = "".join(
+        f'<h2>{escape(name)}</h2>\n<div class="drawing">{drawing}</div>' for name, drawing in effects.items()
+    )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -59,10 +64,11 @@ def _panel(panel: Panel, offset: int) -> str:
     values = [value for line in panel.lines.values() for value in line if value is not None]
     top = _round_up(max(values, default=0.0))
     span, drop = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    between = span / max(1, len(panel.labels) - 1)
+    between = span / max(1, len(panel.labels))
 
     def x(place: int) -> float:
-        return offset + LEFT + (between * place if len(panel.labels) > 1 else span / 2)
+        # In the middle of its part of the axis, so that a long label stays inside of the panel.
+        return offset + LEFT + between * (place + 0.5)
 
     def y(value: float) -> float:
         return TOP + drop * (1 - value / top)
@@ -91,7 +97,7 @@ def _panel(panel: Panel, offset: int) -> str:
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 5 times a power of ten, so that the axis has round numbers; above 0."""
+    """The next round number whose half is round too, for the axis; above 0."""
     if value <= 0:
         return 1.0
     step = 10.0
@@ -99,4 +105,4 @@ def _round_up(value: float) -> float:
         step /= 10
     while step * 10 < value:
         step *= 10
-    return next(step * factor for factor in (1, 2, 5, 10) if step * factor >= value)
+    return next(step * factor for factor in (1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10) if step * factor >= value)

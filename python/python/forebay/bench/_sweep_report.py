@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -110,22 +112,109 @@ def _pair(grid: Grid, loader: str, where: dict[str, Any]) -> str:
 
 
 def write_report(figures: dict[str, Any], folder: Path) -> None:
-    """``sweep.json``, ``sweep.md`` with a drawing for each effect, and ``sweep.html``, which holds all of them."""
+    """``sweep.json``, ``sweep.md`` with a drawing for each effect, and ``sweep.html``, which holds all of them.
+
+    All of it is made of the figures alone: the same figures give the same files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     grid = Grid(figures)
-    drawings = {name: svg(name, panels) for name, panels in effects(grid).items()}
-    note = _note(figures, grid)
-    text = ["# Batch size, workers, step time and dataset type", "", note, ""]
-    for name, drawing in drawings.items():
+    drawn = effects(grid)
+    drawings = {name: svg(name, panels) for name, panels in drawn.items()}
+    parts = []
+    for name, panels in drawn.items():
         file = f"sweep-{name.lower().replace(' ', '-')}.svg"
-        (folder / file).write_text(drawing)
-        text += [f"## {name}", "", f"![{name}]({file})", ""]
-    text += ["## All cells", "", "```", table(figures), "```", ""]
-    (folder / "sweep.md").write_text("\n".join(text))
-    (folder / "sweep.html").write_text(
-        page("Batch size, workers, step time and dataset type", note, drawings)
+        (folder / file).write_text(drawings[name])
+        parts += [f"## {name}", "", f"![{name}]({file})", "", *_values(panels)]
+    note = _note(figures, grid)
+    text = _PAGE.format(
+        title=TITLE,
+        note=note,
+        command=_command(figures),
+        minutes=f"{figures['conditions'].get('seconds', 0) / 60:.0f}",
+        summary="\n".join(_summary(grid)),
+        effects="\n".join(parts),
+        cells=table(figures),
     )
+    (folder / "sweep.md").write_text(text)
+    (folder / "sweep.html").write_text(page(TITLE, note, drawings))
     (folder / "sweep.json").write_text(json.dumps(figures) + "\n")
+
+
+TITLE = "Batch size, workers, step time and dataset type"
+_PAGE = """\
+# {title}
+
+{note}
+
+This page is made of `sweep.json` beside it: `forebay bench sweep --read sweep.json --report .` writes it again.
+`{command}` takes the figures again; this took {minutes} minutes.
+
+## In short
+
+{summary}
+
+{effects}
+## All cells
+
+```
+{cells}
+```
+"""
+
+
+def _command(figures: dict[str, Any]) -> str:
+    """The command that takes the same figures."""
+    asked = figures["conditions"]["settings"].get("asked", {})
+    given = "".join(f" --{name} {value}" for name, value in asked.items())
+    return f"forebay bench sweep{given} --report DIR"
+
+
+def _summary(grid: Grid) -> list[str]:
+    """How the loaders compare over all cells that both have."""
+    ours, *others = grid.loaders
+    lines = []
+    failed = [cell["subject"] for cell in grid.rounds if "fault" in cell]
+    for other in others:
+        for figure, words in ((FIRST, "the first batch"), (ALL, "all waits")):
+            pairs = [
+                (mine, theirs)
+                for dataset, batch, threads, step in itertools.product(
+                    grid.datasets, grid.batch_sizes, grid.threads, grid.steps
+                )
+                if (mine := _at(grid, ours, figure, dataset, batch, threads, step))
+                and (theirs := _at(grid, other, figure, dataset, batch, threads, step))
+            ]
+            if not pairs:
+                continue
+            ratios = sorted(theirs / mine for mine, theirs in pairs)
+            less = sum(mine < theirs for mine, theirs in pairs)
+            lines.append(
+                f"- {words}: {ours} waits less in {less} of {len(pairs)} cells; {other} takes"
+                f" {statistics.median(ratios):.1f} times as long (median; {ratios[0]:.2f} to {ratios[-1]:.0f})"
+            )
+    lines.append(f"- {len(grid.rounds)} measurements, {len(failed)} failed")
+    return lines
+
+
+def _at(
+    grid: Grid, loader: str, figure: str, dataset: str, batch: int, threads: int, step: float
+) -> float | None:
+    return grid.at(loader, figure, dataset=dataset, batch=batch, threads=threads, step=step)
+
+
+def _values(panels: Sequence[Panel]) -> list[str]:
+    """What is drawn, in seconds: a row for each loader and panel."""
+    lines = []
+    for panel in panels:
+        lines += [
+            f"| {panel.title}, s | {' | '.join(panel.labels)} |",
+            "| --- " * (len(panel.labels) + 1) + "|",
+        ]
+        for loader, line in panel.lines.items():
+            shown = ["failed" if value is None else f"{value:.3f}" for value in line]
+            lines.append(f"| {loader} | {' | '.join(shown)} |")
+        lines.append("")
+    return lines
 
 
 def _note(figures: dict[str, Any], grid: Grid) -> str:

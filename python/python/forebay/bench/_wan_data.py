@@ -75,7 +75,7 @@ def ingest(cassandra: str, folder: Path, table: dict[str, Any]) -> None:
         "-m",
         "forebay",
         "ingest",
-        str(folder / "shards/train-000.tar"),
+        str(folder / "shards/train-*.tar"),
         to,
         "--create",
     ]

@@ -195,7 +195,9 @@ class Cassandra:
     def _say(self, word: str) -> str:
         script = checkout() / "scripts/servers/cassandra.sh"
         command = [str(script), word, str(self._home), "--run", str(self._run)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        # Half a gigabyte of rows and hundreds of answers under way do not fit into what the tests give it.
+        heap = {"FOREBAY_CASSANDRA_HEAP": "4g", **os.environ}
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=heap)
         if done.returncode != 0:
             raise UnavailableBenchError(f"{word} Cassandra: {last_line(done.stderr)}")
         return done.stdout

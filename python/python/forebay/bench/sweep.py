@@ -12,6 +12,7 @@ import argparse
 import io
 import itertools
 import json
+import math
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ BATCH_SIZES = (32, 128, 256, 512, 1024)
 THREADS = (1, 2, 4, 8, 32, 48, 64)
 STEP_SECONDS = (0.0, 2.0)
 DATASETS = ("encoded", "preprocessed")
+SCALE = 1 / 16
 BATCHES, CLASSES, DISTINCT = 11, 8, 64
 
 Cell = dict[str, Any]
@@ -49,20 +51,37 @@ class SweepBench(Bench):
         *,
         rounds: int = 1,
         only: Sequence[str] | None = None,
-        scale: float = 1 / 16,
+        scale: float = SCALE,
         batch_sizes: Sequence[int] = BATCH_SIZES,
         threads: Sequence[int] = THREADS,
         steps: Sequence[float] = STEP_SECONDS,
         datasets: Sequence[str] = DATASETS,
         report: Path | None = None,
+        read: Path | None = None,
     ) -> None:
         self.scale = scale
+        # What differs from the grid as it is by default, as it would be asked for.
+        self.asked: dict[str, str] = {}
+        for name, value, default in (
+            ("batch-sizes", batch_sizes, BATCH_SIZES),
+            ("threads", threads, THREADS),
+            ("steps", steps, STEP_SECONDS),
+            ("datasets", datasets, DATASETS),
+        ):
+            if sorted(value, key=str) != sorted(default, key=str):
+                self.asked[name] = ",".join(
+                    f"{one:g}" if isinstance(one, float) else str(one) for one in value
+                )
+        if scale != SCALE:
+            self.asked["scale"] = f"{scale:g}"
+        if rounds != 1:
+            self.asked["repeats"] = str(rounds)
         # Small scales make neighbours alike; each is measured once.
         self.batch_sizes = sorted({max(1, round(size * scale)) for size in batch_sizes})
         self.threads = sorted(set(threads))
         self.steps = sorted({step * scale for step in steps})
         self.datasets = [name for name in DATASETS if name in datasets]
-        self.report = report
+        self.report, self.read = report, read
         super().__init__(rounds=rounds, samples=BATCHES * max(self.batch_sizes), only=only)
 
     @classmethod
@@ -77,7 +96,15 @@ class SweepBench(Bench):
             steps=options.steps,
             datasets=options.datasets,
             report=options.report,
+            read=options.read,
         )
+
+    def run(self, progress: Callable[[str], None]) -> dict[str, Any]:
+        """Measures the grid, or takes figures that were kept; writes the report if one is asked for."""
+        figures = super().run(progress) if self.read is None else kept(self.read)
+        if self.report is not None:
+            write_report(figures, self.report)
+        return figures
 
     def make(self, folder: Path) -> dict[str, Any]:
         """A few distinct samples under many names: links, so that the grid as written fits on a disk too."""
@@ -113,6 +140,7 @@ class SweepBench(Bench):
             "threads": self.threads,
             "steps_seconds": self.steps,
             "datasets": self.datasets,
+            "asked": self.asked,
             "page_cache": "warm",
         }
 
@@ -123,6 +151,8 @@ class SweepBench(Bench):
     def all_rounds(self, settings: dict[str, Any], progress: Callable[[str], None]) -> list[Cell]:
         """Every cell of the grid, as often as asked; loaders alternate for every step time."""
         cells: list[Cell] = []
+        grid = (self.batch_sizes, self.threads, self.steps, self.datasets, self.measured, range(self.rounds))
+        total = math.prod(len(side) for side in grid)
         for number in range(self.rounds):
             for turn, step in enumerate(self.steps):
                 backwards = (number + turn) % 2 == 1
@@ -130,7 +160,7 @@ class SweepBench(Bench):
                     try:
                         for cell in self._measured(loader, step, settings):
                             cells.append({"round": number, **cell})
-                            progress(f"sweep: {_shown(cells[-1])}")
+                            progress(f"sweep: {len(cells)} of {total}: {_shown(cells[-1])}")
                     except SubjectError as fault:
                         if loader not in self.needs:
                             raise
@@ -143,10 +173,7 @@ class SweepBench(Bench):
         """What was measured: results are made of the figures, each wait stands in the rounds."""
         names = ("round", "subject", *FIGURES)
         measured = [{name: cell[name] for name in names} for cell in rounds if "fault" not in cell]
-        figures = {**super().figures(measured, sizes, settings, seconds), "rounds": rounds}
-        if self.report is not None:
-            write_report(figures, self.report)
-        return figures
+        return {**super().figures(measured, sizes, settings, seconds), "rounds": rounds}
 
     def _measured(self, loader: str, step: float, settings: dict[str, Any]) -> Iterator[Cell]:
         """All datasets, batch sizes and numbers of threads, one after the other in a fresh process."""
@@ -173,6 +200,17 @@ class SweepBench(Bench):
     def table(figures: dict[str, Any]) -> str:
         """The first wait and all waits of every cell."""
         return table(figures)
+
+
+def kept(file: Path) -> dict[str, Any]:
+    """The figures of a sweep that was measured before."""
+    try:
+        figures = json.loads(file.read_text())
+    except (OSError, ValueError) as fault:
+        raise SubjectError(f"read figures of a sweep from `{file}`: {fault}") from None
+    if not isinstance(figures, dict) or figures.get("bench") != "sweep":
+        raise SubjectError(f"read figures of a sweep from `{file}`: they are not of a sweep")
+    return figures
 
 
 FIGURES = ("first_batch_seconds", "later_waits_seconds", "all_waits_seconds", "longest_later_wait_seconds")
@@ -205,16 +243,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What only this bench is told."""
     grid = parser.add_argument_group("the grid of `sweep`")
     grid.add_argument(
-        "--scale", type=_scale, default=1 / 16, help="of batch sizes and step times (default 1/16)"
+        "--scale", type=_scale, default=SCALE, help="of batch sizes and step times (default 1/16)"
     )
     grid.add_argument("--batch-sizes", type=_counts, default=BATCH_SIZES, help="before they are scaled")
     grid.add_argument("--threads", type=_counts, default=THREADS, help="threads, or DataLoader processes")
     grid.add_argument("--steps", type=_seconds, default=STEP_SECONDS, help="seconds, before they are scaled")
     grid.add_argument("--datasets", type=_datasets, default=DATASETS, help="encoded, preprocessed, or both")
-    grid.add_argument("--repeats", type=int, default=1, help="how often each cell is measured (default 1)")
+    grid.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        help="how often each cell is measured; of `analyze` each case (default 1)",
+    )
     grid.add_argument(
         "--report", type=Path, help="a folder for sweep.json, sweep.md and the four effects as SVG and HTML"
     )
+    grid.add_argument("--read", type=Path, help="kept figures (sweep.json) to report on instead of measuring")
 
 
 def _scale(text: str) -> float:

@@ -1,26 +1,16 @@
 //! `forebay analyze --html`: the same as one file with plots that needs nothing else, not even a script.
 //!
-//! Plots are drawn here as SVG. Curves ask the model of `forebay_core::stall` point by point; texts are escaped.
+//! Curves ask the model of `forebay_core::stall` point by point; texts are escaped.
 
-use super::{bottleneck, change, number};
+mod plots;
+
+use super::{bottleneck, change, number, size};
 use forebay_core::Result;
-use forebay_core::stall::{Analysis, Epoch, IDLE_RATE, Rate, analyze};
+use forebay_core::stall::{Analysis, IDLE_RATE, Rate, analyze};
+use plots::{Curve, epoch_row, figure, legend, rate_row};
 use std::fmt::Write;
 
-/// Points of a curve.
-const POINTS: u32 = 40;
-/// Width and height of a plot's field, and room for its words.
-const FIELD: (f64, f64) = (520.0, 180.0);
-const MARGIN: (f64, f64) = (70.0, 40.0);
-
-const STYLE: &str = ":root{color-scheme:light dark;--ground:#f4f6f8;--card:#fff;--ink:#16202b;--soft:#52606e;--line:#dde3e9;\
---step:#0f766e;--fetch:#d9622b;--prep:#b98a06}@media(prefers-color-scheme:dark){:root{--ground:#0e141b;--card:#161e27;\
---ink:#e8eef4;--soft:#9fb0c0;--line:#263240;--step:#1f9d90;--fetch:#ef7f49;--prep:#e6b93a}}body{margin:0;padding:1.25rem;\
-background:var(--ground);color:var(--ink);font:15px/1.5 system-ui,sans-serif}main{max-width:46rem;margin:auto}section{margin:0 0 1rem;\
-padding:1rem 1.15rem;border:1px solid var(--line);border-radius:.75rem;background:var(--card);overflow-x:auto}h1{font-size:1.3rem}\
-h2{margin:0 0 .5rem;font-size:1rem}svg{display:block;width:100%;min-width:24rem;height:auto}text{fill:var(--soft);font-size:12px}\
-.axis{stroke:var(--line)}.step{fill:var(--step)}.fetch{fill:var(--fetch)}.prep{fill:var(--prep)}.curve{fill:none;stroke:var(--step);\
-stroke-width:2.5}.now{fill:var(--fetch)}.doubt{stroke:var(--ink);stroke-width:1.5}p.soft,td.soft{color:var(--soft)}td{padding:.2rem 1rem .2rem 0}";
+const STYLE: &str = include_str!("html/report.css");
 
 /// The page. `name` is what was analyzed.
 pub(super) fn page(name: &str, analysis: &Analysis) -> Result<String> {
@@ -29,57 +19,117 @@ pub(super) fn page(name: &str, analysis: &Analysis) -> Result<String> {
     let _ = write!(
         page,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width,initial-scale=1\"><title>Forebay: {name}</title><style>{STYLE}</style></head>\
-         <body><main><h1>{name}</h1><section><h2>Bottleneck: {}</h2><p class=\"soft\">{} samples/s in the first epoch, \
-         {} in later ones</p></section>",
-        escape(bottleneck(&analysis.prediction.later)),
-        number(analysis.prediction.first.rate),
-        number(analysis.prediction.later.rate),
+         content=\"width=device-width,initial-scale=1\"><link rel=\"icon\" href=\"data:,\"><title>Forebay: {name}</title>\
+         <style>{STYLE}</style></head><body><header><h1>Where the time goes</h1><p>{name}</p></header><main>",
     );
-    section(&mut page, "Rates, with 95 % intervals", &rates(analysis));
-    section(&mut page, "Where an epoch's time goes", &epochs(analysis));
-    if analysis.facts.sample_bytes > 0.0 {
-        let now = analysis.prediction.later.hit_fraction * 100.0;
-        let at = |percent: f64| rate_with(analysis, &format!("cache={percent}%"));
-        section(
-            &mut page,
-            "Samples a second by share of the epoch in the cache",
-            &curve(now, 100.0, "%", at)?,
-        );
-    }
-    let threads = analysis.facts.threads.max(1) as f64;
-    let at = |cores: f64| rate_with(analysis, &format!("cores={}", cores.max(0.01)));
-    section(&mut page, "Samples a second by preparing cores", &curve(threads, 4.0 * threads, "", at)?);
-    let mut rows = String::new();
-    for remedy in &analysis.remedies {
-        let _ = write!(
-            rows,
-            "<tr><td>+{:.0} %</td><td>{}</td></tr>",
-            100.0 * remedy.gain,
-            escape(&change(&remedy.change))
-        );
-    }
-    if !rows.is_empty() {
-        section(&mut page, "What would help, one at a time", &format!("<table>{rows}</table>"));
-    }
+    verdict(&mut page, analysis);
+    section(&mut page, "wide", "What each part gives alone, with 95&nbsp;% intervals", &rates(analysis));
+    section(&mut page, "wide", "Where an epoch's time goes", &epochs(analysis));
+    curves(&mut page, analysis)?;
+    remedies(&mut page, analysis);
     if let Some(what_if) = &analysis.what_if {
-        let words = escape(&what_if.change);
-        let bars = format!(
-            "<svg viewBox=\"0 0 640 70\" role=\"img\">{}</svg>",
-            epoch("later", &what_if.prediction.later, 10.0)
-        );
-        section(
-            &mut page,
-            &format!("With {words}: {} samples/s", number(what_if.prediction.later.rate)),
-            &bars,
-        );
+        let later = &what_if.prediction.later;
+        let row = legend() + &epoch_row("later epochs", "what-if", later);
+        let note = format!("<p class=\"soft\">Bottleneck then: {}</p>", bottleneck(later));
+        section(&mut page, "wide", &format!("With {}", escape(&what_if.change)), &(row + &note));
     }
     page.push_str("</main></body></html>\n");
     Ok(page)
 }
 
-fn section(page: &mut String, title: &str, body: &str) {
-    let _ = write!(page, "<section><h2>{title}</h2>{body}</section>");
+fn section(page: &mut String, class: &str, title: &str, body: &str) {
+    let _ = write!(page, "<section class=\"{class}\"><h2>{title}</h2>{body}</section>");
+}
+
+/// What holds the run back, and how fast it goes.
+fn verdict(page: &mut String, analysis: &Analysis) {
+    let (facts, later) = (&analysis.facts, &analysis.prediction.later);
+    let _ = write!(
+        page,
+        "<section class=\"wide\"><p class=\"name\">bottleneck</p><p class=\"big\" id=\"bottleneck\">{}</p>\
+         <p class=\"soft\">{} samples/s; {} samples an epoch, batches of {}, {} preparing threads{}</p></section>",
+        escape(bottleneck(later)),
+        figure("later-rate", later.rate),
+        super::super::count(facts.samples),
+        facts.batch_size,
+        facts.threads,
+        if facts.cache_bytes > 0.0 {
+            format!(", a cache of {}", size(facts.cache_bytes as u64))
+        } else {
+            String::new()
+        },
+    );
+}
+
+/// Three bars with their intervals.
+fn rates(analysis: &Analysis) -> String {
+    let ingest = Some(&analysis.rates.ingest).filter(|rate| rate.per_second < IDLE_RATE);
+    let rates = [
+        ("ingest", "step", ingest),
+        ("prep", "prep", Some(&analysis.rates.prep)),
+        ("fetch", "fetch", analysis.rates.fetch.as_ref()),
+    ];
+    let top =
+        |rate: &Rate| if rate.high.is_finite() { rate.high.max(rate.per_second) } else { rate.per_second };
+    let highest = rates.iter().filter_map(|(_, _, rate)| rate.map(top)).fold(1e-9, f64::max);
+    rates.map(|(name, class, rate)| rate_row(name, class, rate, highest)).concat()
+}
+
+/// The first epoch and later ones; without a cache they are alike.
+fn epochs(analysis: &Analysis) -> String {
+    let prediction = &analysis.prediction;
+    if analysis.facts.cache_bytes > 0.0 {
+        legend()
+            + &epoch_row("first epoch", "first", &prediction.first)
+            + &epoch_row("later epochs", "later", &prediction.later)
+    } else {
+        legend() + &epoch_row("each epoch", "later", &prediction.later)
+    }
+}
+
+/// Speed by cache and by cores.
+fn curves(page: &mut String, analysis: &Analysis) -> Result<()> {
+    let facts = &analysis.facts;
+    if analysis.rates.fetch.is_some() && facts.sample_bytes > 0.0 {
+        let words = "Samples/s by cached share of the epoch";
+        let now = 100.0 * analysis.prediction.later.hit_fraction;
+        let drawn = Curve { words, unit: " %", now, most: 100.0 }
+            .drawn(|percent| rate_with(analysis, &format!("cache={percent}%")))?;
+        let note = match analysis.cache_needed_bytes {
+            Some(bytes) if bytes > 0.0 => format!(
+                "From {} on ({:.0} %) fetching is no longer the bottleneck.",
+                size(bytes as u64),
+                100.0 * bytes / (facts.samples as f64 * facts.sample_bytes)
+            ),
+            Some(_) => "Fetching is not the bottleneck: a cache brings nothing.".to_owned(),
+            None => "No size makes fetching disappear.".to_owned(),
+        };
+        section(page, "plot", words, &format!("{drawn}<p class=\"soft\">{note}</p>"));
+    }
+    let threads = facts.threads.max(1) as f64;
+    let words = "Samples/s by preparing cores";
+    let drawn = Curve { words, unit: "", now: threads, most: 4.0 * threads }
+        .drawn(|cores| rate_with(analysis, &format!("cores={}", cores.max(0.01))))?;
+    let note = format!("One core prepares {} samples/s.", number(analysis.rates.prep.per_second / threads));
+    section(page, "plot", words, &format!("{drawn}<p class=\"soft\">{note}</p>"));
+    Ok(())
+}
+
+/// Single changes, the best first.
+fn remedies(page: &mut String, analysis: &Analysis) {
+    let mut rows = String::new();
+    for remedy in &analysis.remedies {
+        let _ = write!(
+            rows,
+            "<tr><td><data class=\"gain\" value=\"{}\">+{} %</data></td><td>{}</td></tr>",
+            remedy.gain,
+            super::super::count((100.0 * remedy.gain).round() as u64),
+            code(&escape(&change(&remedy.change)))
+        );
+    }
+    if !rows.is_empty() {
+        section(page, "wide", "What would help, one at a time", &format!("<table>{rows}</table>"));
+    }
 }
 
 /// Later epochs with something changed.
@@ -88,104 +138,12 @@ fn rate_with(analysis: &Analysis, change: &str) -> Result<f64> {
     Ok(changed.what_if.map_or(0.0, |what_if| what_if.prediction.later.rate))
 }
 
-/// Three bars with their intervals; what has no limit has no bar.
-fn rates(analysis: &Analysis) -> String {
-    let rates = [
-        ("ingest", "step", Some(analysis.rates.ingest).filter(|rate| rate.per_second < IDLE_RATE)),
-        ("prep", "prep", Some(analysis.rates.prep)),
-        ("fetch", "fetch", analysis.rates.fetch),
-    ];
-    let highest =
-        |rate: &Rate| if rate.high.is_finite() { rate.high.max(rate.per_second) } else { rate.per_second };
-    let most = rates.iter().filter_map(|(_, _, rate)| rate.as_ref().map(highest)).fold(1e-9, f64::max);
-    let mut bars = String::new();
-    for (row, (name, class, rate)) in rates.iter().enumerate() {
-        let y = 10.0 + 40.0 * row as f64;
-        let Some(rate) = rate else {
-            let _ = write!(
-                bars,
-                "<text x=\"0\" y=\"{}\">{name}</text><text x=\"70\" y=\"{}\">without limit</text>",
-                y + 17.0,
-                y + 17.0
-            );
-            continue;
-        };
-        let x = |value: f64| 70.0 + 430.0 * (value / most).clamp(0.0, 1.0);
-        let end = x(rate.per_second);
-        let _ = write!(
-            bars,
-            "<text x=\"0\" y=\"{}\">{name}</text><rect class=\"{class}\" x=\"70\" y=\"{y}\" width=\"{:.1}\" height=\"26\" rx=\"4\"/>\
-             <text x=\"510\" y=\"{}\">{} /s</text>",
-            y + 17.0,
-            end - 70.0,
-            y + 17.0,
-            number(rate.per_second)
-        );
-        if rate.low.is_finite() && rate.high.is_finite() && rate.high > rate.low {
-            let (low, high, middle) = (x(rate.low.max(0.0)), x(rate.high), y + 13.0);
-            let _ = write!(bars, "<path class=\"doubt\" d=\"M{low:.1} {middle}H{high:.1}\"/>");
-        }
-    }
-    format!(
-        "<svg viewBox=\"0 0 640 130\" role=\"img\" aria-label=\"Rates of ingest, prep and fetch\">{bars}</svg>"
-    )
-}
-
-fn epochs(analysis: &Analysis) -> String {
-    let prediction = &analysis.prediction;
-    let bars = epoch("first", &prediction.first, 10.0) + &epoch("later", &prediction.later, 60.0);
-    let legend = "<text x=\"70\" y=\"122\">from left to right: step, prep stall, fetch stall</text>";
-    format!("<svg viewBox=\"0 0 640 130\" role=\"img\" aria-label=\"Parts of an epoch\">{bars}{legend}</svg>")
-}
-
-fn epoch(name: &str, epoch: &Epoch, y: f64) -> String {
-    let mut bars = format!("<text x=\"0\" y=\"{}\">{name}</text>", y + 20.0);
-    let mut x = 70.0;
-    for (class, seconds) in [
-        ("step", epoch.step_seconds),
-        ("prep", epoch.prep_stall_seconds),
-        ("fetch", epoch.fetch_stall_seconds),
-    ] {
-        let share = if epoch.seconds > 0.0 { seconds / epoch.seconds } else { 0.0 };
-        let width = 430.0 * share;
-        let _ = write!(
-            bars,
-            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"30\"><title>{class} {:.0} %</title></rect>",
-            100.0 * share
-        );
-        x += width;
-    }
-    let _ =
-        write!(bars, "<text x=\"510\" y=\"{}\">{}</text>", y + 20.0, super::super::seconds(epoch.seconds));
-    bars
-}
-
-/// A curve from 0 to `most` with a dot at `now`.
-fn curve(now: f64, most: f64, unit: &str, at: impl Fn(f64) -> Result<f64>) -> Result<String> {
-    let steps: Vec<f64> = (0..=POINTS).map(|point| most * f64::from(point) / f64::from(POINTS)).collect();
-    let rates = steps.iter().map(|step| at(*step)).collect::<Result<Vec<f64>>>()?;
-    let highest = rates.iter().copied().fold(1e-9, f64::max);
-    let ((wide, high), (left, top)) = (FIELD, (MARGIN.0, 10.0));
-    let place = |x: f64, y: f64| (left + wide * x / most, top + high * (1.0 - y / highest));
-    let mut line = String::new();
-    for (step, rate) in steps.iter().zip(&rates) {
-        let (x, y) = place(*step, *rate);
-        let _ = write!(line, "{}{x:.1} {y:.1}", if line.is_empty() { "M" } else { "L" });
-    }
-    let (x, y) = place(now.clamp(0.0, most), at(now.clamp(0.0, most))?);
-    let (bottom, right) = (top + high, left + wide);
-    Ok(format!(
-        "<svg viewBox=\"0 0 640 {}\" role=\"img\"><path class=\"axis\" fill=\"none\" d=\"M{left} {top}V{bottom}H{right}\"/>\
-         <path class=\"curve\" d=\"{line}\"/><circle class=\"now\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"><title>now</title></circle>\
-         <text x=\"0\" y=\"{}\">{} /s</text><text x=\"{left}\" y=\"{}\">0{unit}</text>\
-         <text x=\"{}\" y=\"{}\">{most:.0}{unit}</text></svg>",
-        top + high + MARGIN.1,
-        top + 12.0,
-        number(highest),
-        bottom + 18.0,
-        right - 30.0,
-        bottom + 18.0,
-    ))
+/// Names between backticks as code.
+fn code(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    parts
+        .map(|(at, part)| if at % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() })
+        .collect()
 }
 
 fn escape(text: &str) -> String {
@@ -220,7 +178,8 @@ mod tests {
             }
             assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
             assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-            assert_eq!(page.matches("<svg").count(), if fetch.is_some() { 5 } else { 4 });
+            assert_eq!(page.matches("<svg").count(), if fetch.is_some() { 2 } else { 1 });
+            assert!(page.contains("<data class=\"rate-prep\" value=\"100\">100</data>"), "{page}");
         }
     }
 

@@ -62,11 +62,11 @@ impl SizeClasses {
     }
 }
 
-/// Lengths of samples in bytes.
+/// Lengths of samples: bytes of their payloads, or numbers that the manifest has for them.
 #[derive(Clone, Debug)]
 pub struct Lengths {
     manifest: Manifest,
-    field: Option<usize>,
+    field: Option<(usize, FieldKind)>,
 }
 
 impl Lengths {
@@ -82,14 +82,36 @@ impl Lengths {
                     .with_hint(format!("payload fields of this dataset are {known}"))
             })
         });
+        let field = field.transpose()?.map(|index| (index, FieldKind::Payload));
+        Ok(Self { manifest: manifest.clone(), field })
+    }
+
+    /// Lengths of one field: bytes of a payload, or what an integer field says. Of all payloads together without one.
+    pub fn counted(manifest: &Manifest, field: Option<&str>) -> Result<Self> {
+        let field = field.map(|name| {
+            let index = manifest.field_index(name);
+            index.map(|index| (index, manifest.fields()[index].kind)).ok_or_else(|| {
+                let known: Vec<String> =
+                    manifest.fields().iter().map(|field| format!("`{}`", field.name)).collect();
+                Error::invalid_config(format!(
+                    "cut batches by the length of `{name}`: there is no such field"
+                ))
+                .with_hint(format!("fields of this dataset are {}", known.join(", ")))
+            })
+        });
         Ok(Self { manifest: manifest.clone(), field: field.transpose()? })
     }
 
-    /// Bytes of one sample; 0 when it lacks the field.
+    /// Length of one sample; 0 when it lacks the field, or says that it is less.
     pub fn of(&self, sample: SampleId) -> u64 {
         match self.field {
             None => self.manifest.sample_bytes(sample),
-            Some(field) => self.manifest.location(sample, field).map_or(0, |location| location.length),
+            Some((field, FieldKind::Payload)) => {
+                self.manifest.location(sample, field).map_or(0, |location| location.length)
+            }
+            Some((field, FieldKind::Int)) => {
+                self.manifest.int(sample, field).map_or(0, |value| value.max(0) as u64)
+            }
         }
     }
 }

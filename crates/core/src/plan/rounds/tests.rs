@@ -134,11 +134,12 @@ fn p060_padding_wastes_less_than_15_percent_where_it_would_waste_more_than_40() 
         let manifest = dataset(&log_normal(20_000, sigma));
         let settings = classes(ClassBounds::Count(count));
         let sampler = Sampler::rounds(&manifest, &settings, 3 * 16, 1).unwrap();
-        let waste = PaddingWaste::measure(&sampler, &manifest, &settings, 16, u64::MAX).unwrap();
+        let waste =
+            PaddingWaste::measure(&sampler, &manifest, settings.field.as_deref(), 16, u64::MAX).unwrap();
         assert!(waste.rounds < 0.15, "sigma {sigma}: {waste:?}");
         assert!(waste.shuffled > 0.40, "sigma {sigma}: {waste:?}");
         // A look at some of the batches says about the same.
-        let some = PaddingWaste::measure(&sampler, &manifest, &settings, 16, 4000).unwrap();
+        let some = PaddingWaste::measure(&sampler, &manifest, settings.field.as_deref(), 16, 4000).unwrap();
         assert!((some.rounds - waste.rounds).abs() < 0.05, "{some:?} of {waste:?}");
     }
 }

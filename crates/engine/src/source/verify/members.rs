@@ -63,6 +63,7 @@ impl Run<'_> {
                     member: Some(member),
                     field,
                     range,
+                    whole: false,
                 })
             }));
         }

@@ -22,12 +22,24 @@ pub(super) struct Waiting {
     pub(super) member: Option<Member>,
     pub(super) field: String,
     pub(super) range: std::ops::Range<u64>,
+    /// Whether it is all of its object.
+    pub(super) whole: bool,
 }
 
 impl Run<'_> {
     /// Reads payloads, many at a time, and tries them away from the async threads.
     pub(super) async fn try_all(&mut self, waiting: Vec<Waiting>, parallel: usize) -> Result<()> {
         let Some(check) = self.verify.check.clone() else { return Ok(()) };
+        self.try_with(waiting, parallel, check).await
+    }
+
+    /// As [`Self::try_all`], tried by another check.
+    pub(super) async fn try_with(
+        &mut self,
+        waiting: Vec<Waiting>,
+        parallel: usize,
+        check: Check,
+    ) -> Result<()> {
         let store = Arc::clone(&self.store);
         let read = stream::iter(waiting).map(|waiting| {
             let store = Arc::clone(&store);
@@ -61,8 +73,10 @@ impl Run<'_> {
     fn note(&mut self, waiting: &Waiting, outcome: Result<(), (FindingKind, Error)>) {
         self.report.checked += 1;
         if let Err((kind, error)) = outcome {
-            let (name, offset) =
-                waiting.member.as_ref().map_or((None, Some(0)), |m| (Some(m.name.as_str()), Some(m.header)));
+            let (name, offset) = waiting
+                .member
+                .as_ref()
+                .map_or((None, Some(waiting.range.start)), |m| (Some(m.name.as_str()), Some(m.header)));
             self.add(kind, &waiting.object, name, offset, error.report());
         }
     }
@@ -75,11 +89,8 @@ async fn read_payload(store: &dyn Store, waiting: &Waiting) -> Result<Bytes> {
             "payload of {length} bytes, at most {MAX_CHECKED_BYTES} are tried"
         )));
     }
-    let range = match waiting.member {
-        Some(_) => waiting.range.clone().into(),
-        // All of the file, so that a checksum of it is compared where the store has one.
-        None => ByteRange::Whole(length),
-    };
+    // All of the file, so that a checksum of it is compared where the store has one.
+    let range = if waiting.whole { ByteRange::Whole(length) } else { waiting.range.clone().into() };
     store.read(&waiting.key, range).await
 }
 

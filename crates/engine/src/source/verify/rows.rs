@@ -48,7 +48,14 @@ pub(super) async fn verify(
                 continue;
             }
             let range = location.offset..location.offset + location.length;
-            waiting.push(Waiting { object, key, member: None, field: field.name.clone(), range });
+            waiting.push(Waiting {
+                object,
+                key,
+                member: None,
+                field: field.name.clone(),
+                range,
+                whole: true,
+            });
         }
         if (sample + 1).is_multiple_of(ROWS_TOGETHER) || sample + 1 == manifest.len() {
             run.try_all(std::mem::take(&mut waiting), options.parallel).await?;

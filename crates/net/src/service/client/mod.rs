@@ -25,6 +25,7 @@ use super::{Target, ViaConfig, ViaUrl};
 use forebay_core::Result;
 use forebay_core::dispatcher::Visitation;
 use forebay_engine::Supplier;
+use forebay_ops::Functions;
 use service::ServiceSupplier;
 use share::ShareSupplier;
 use std::ffi::OsString;
@@ -40,6 +41,10 @@ pub struct Own {
     pub threads: Option<usize>,
     /// Bytes of payloads and batches in the making; `None` chooses.
     pub memory_bytes: Option<u64>,
+    /// What the recipe may call here.
+    pub functions: Functions,
+    /// Names of these, for processes that are started when they are missing.
+    pub function_names: Vec<String>,
 }
 
 /// Who makes the batches, from the setting `via`; `None` when this process alone does. Starts and connects nothing.
@@ -57,7 +62,10 @@ pub fn supplier(via: &ViaConfig, own: &Own) -> Result<Option<Arc<dyn Supplier>>>
     };
     Ok(Some(match &via.url {
         ViaUrl::Auto => {
-            let start = [&own.command[..], &["share".into()]].concat();
+            let mut start = [&own.command[..], &["share".into()]].concat();
+            for name in &own.function_names {
+                start.extend(["--functions".into(), name.into()]);
+            }
             Arc::new(ShareSupplier::new(share_socket()?, Some(start), how))
         }
         ViaUrl::Unix(path) => Arc::new(ShareSupplier::new(path.clone(), None, how)),

@@ -52,12 +52,12 @@ impl Pulling {
         let (consumer, ready_batches) = (asked.consumer, asked.ready_batches.max(1));
         let routing = match makers {
             Makers::Home(_) => Routing::One(HOME),
-            Makers::Directory { .. } => Routing::Spans(span_positions(consumer.batch_size)),
+            Makers::Directory { .. } => Routing::Spans(span_positions(asked.feed.batch_size)),
         };
         let has_home = matches!(makers, Makers::Directory { home: true, .. });
         let settings = PullSettings {
             consumer,
-            epoch_samples: asked.epoch_samples,
+            sampler: asked.sampler.clone(),
             epochs: asked.epochs,
             window_batches: match asked.order {
                 DeliveryOrder::Plan => 0,
@@ -111,7 +111,7 @@ impl Pulling {
                 late: how.late,
             },
             spec: asked.feed.to_json()?,
-            epoch_samples: asked.epoch_samples,
+            epoch_samples: asked.sampler.samples(),
             batch_bytes: asked.batch_bytes,
             batch_rows: consumer.batch_size,
             pool: asked.pool,

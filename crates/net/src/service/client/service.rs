@@ -19,7 +19,6 @@ use forebay_core::dispatcher::{
     Command, JobName, MAX_TEXT, Progress, Reached, Reply, Sharding, Terms, Visitation, Who, WorkerId,
 };
 use forebay_core::feed::Span;
-use forebay_core::portion::Portion;
 use forebay_core::pull::{Reach, WorkerKey};
 use forebay_core::{Error, Result};
 use forebay_engine::{Asked, Meter, Supplier, Supply};
@@ -81,9 +80,7 @@ impl Supplier for ServiceSupplier {
         let given = self.how.job.name(feed, consumer.world_size);
         let job = JobName::new(shortened(&given, MAX_TEXT - suffix.len()) + &suffix)?;
         let options = ControlOptions { address: self.address.clone(), credentials: self.credentials.clone() };
-        let steps = |cursor: &Cursor| -> Result<u64> {
-            Ok(Portion::new(asked.epoch_samples, consumer, cursor)?.steps())
-        };
+        let steps = |cursor: &Cursor| -> Result<u64> { Ok(asked.sampler.portion(consumer, cursor)?.steps()) };
         let whole = steps(&Cursor::start_of(0))?;
         let directory = Dispatched {
             control: Control::new(&options, Threads::shared()?)?,
@@ -92,8 +89,8 @@ impl Supplier for ServiceSupplier {
                 feed,
                 label: label(&asked.feed.data.spec),
                 world_size: consumer.world_size,
-                span_positions: span_positions(consumer.batch_size),
-                epoch_positions: asked.epoch_samples,
+                span_positions: span_positions(asked.feed.batch_size),
+                epoch_positions: asked.sampler.samples(),
                 sharding: Sharding::Portion,
                 visitation: self.visitation,
             },
@@ -114,6 +111,7 @@ impl Supplier for ServiceSupplier {
                     cache: None,
                     command: own.command.clone(),
                     pool: asked.pool.clone(),
+                    functions: own.functions.clone(),
                 }),
                 spec: asked.feed.clone(),
                 elsewhere: Box::new(dial),

@@ -195,6 +195,7 @@ impl Hear for FakeHear {
             padding: header.padding.clone(),
             columns: Vec::new(),
             faults: Vec::new(),
+            object: None,
         })
     }
 }
@@ -295,7 +296,7 @@ fn start(fakes: &Fakes, service: bool, skip_lost: bool) -> Started {
     };
     let asked = Asked {
         feed: feed(),
-        epoch_samples: SAMPLES,
+        sampler: forebay_core::plan::Sampler::stored(SAMPLES),
         consumer: Consumer { rank: 0, world_size: 1, batch_size: BATCH, last_batch: LastBatch::Partial },
         order: DeliveryOrder::Plan,
         epochs: Some(2),

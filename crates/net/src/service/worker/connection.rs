@@ -91,10 +91,12 @@ impl Connections {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Closes those that did not say within `time` what they read.
-    pub(super) fn close_silent(&self, time: Duration) {
+    /// Closes those that did not say within `attach` what they read, and those that began to say something and have not
+    /// finished it within `message`: what has come of it is in memory, and so is a thread that waits for the rest.
+    pub(super) fn close_silent(&self, attach: Duration, message: Duration) {
         for open in lock(&self.open).values() {
-            if !open.attached.load(Ordering::Acquire) && open.since.elapsed() > time {
+            let silent = !open.attached.load(Ordering::Acquire) && open.since.elapsed() > attach;
+            if silent || open.closer.unfinished_for().is_some_and(|since| since > message) {
                 open.closer.close();
             }
         }

@@ -5,7 +5,7 @@ use forebay_core::Result;
 use forebay_engine::cache::CacheConfig;
 use forebay_engine::feed::FeedSpec;
 use forebay_engine::{Make, Maker, MakerOptions};
-use forebay_ops::BufferPool;
+use forebay_ops::{BufferPool, Functions};
 use std::sync::Arc;
 
 /// Opens makers of feeds. A version of the dataset other than the spec's is an error that names both.
@@ -32,6 +32,8 @@ pub struct RealMakers {
     pub command: Vec<std::ffi::OsString>,
     /// Memory for batches.
     pub pool: BufferPool,
+    /// What recipes may call.
+    pub functions: Functions,
 }
 
 impl Makers for RealMakers {
@@ -48,6 +50,7 @@ impl Makers for RealMakers {
             memory_bytes: self.memory_bytes,
             cache,
             pool: Some(self.pool.clone()),
+            functions: self.functions.clone(),
         };
         Ok(Arc::new(Maker::open(spec, &options)?))
     }

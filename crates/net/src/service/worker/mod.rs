@@ -64,6 +64,8 @@ pub struct WorkerOptions {
     pub begin_time: Duration,
     /// How long a client may take to say what it reads.
     pub attach_time: Duration,
+    /// How long a client may take to finish a message that it has begun.
+    pub message_time: Duration,
     /// Connections at once.
     pub max_connections: usize,
     /// Feeds at once.
@@ -92,6 +94,7 @@ impl WorkerOptions {
             send_time: Duration::from_secs(60),
             begin_time: ListenOptions::default().begin_time,
             attach_time: Duration::from_secs(10),
+            message_time: Duration::from_secs(30),
             max_connections: 1024,
             max_feeds: 64,
             making_batches: 16,
@@ -217,7 +220,7 @@ fn tidy(worker: &Worker) {
     while !worker.is_stopping() {
         worker.pause(ROUND);
         worker.feeds.close_unread(worker.options.grace);
-        worker.connections.close_silent(worker.options.attach_time);
+        worker.connections.close_silent(worker.options.attach_time, worker.options.message_time);
         let mut alone = lock(&worker.alone);
         *alone = (worker.connections.count() == 0).then(|| alone.unwrap_or_else(Instant::now));
     }

@@ -283,6 +283,7 @@ mod tests {
             padding: vec![false],
             columns: vec![("data".into(), Column::Bytes(vec![payload]))],
             faults: Vec::new(),
+            object: None,
         };
         Arc::new(Prepared { batch, times: Times::default() })
     }

@@ -35,7 +35,7 @@ fn run(program: &Program, input: Input, context: &SampleContext) -> Result<Colum
     let mut writer = builder.claim(0).unwrap();
     program.prepare(context, &[input], &mut writer.slots(), &mut program.scratch())?;
     writer.commit();
-    Ok(builder.finish(&[true]).remove(0))
+    Ok(builder.finish(&[true])?.remove(0).1)
 }
 
 fn bytes(column: &Column) -> (Vec<usize>, &[u8]) {
@@ -131,7 +131,7 @@ proptest! {
         field in any_field(), payload in any_payload(), epoch in 0u64..3, sample: u64,
     ) {
         let cuts = field.cuts();
-        let program = Program::compile(&Recipe { fields: vec![field] }).unwrap();
+        let program = Program::compile(&Recipe { fields: vec![field], ..Recipe::default() }).unwrap();
         let context = SampleContext { seed: 5, epoch, sample_id: SampleId(sample) };
         let whole = run(&program, Input::Payload(payload.clone()), &context);
         for cut in cuts {
@@ -171,7 +171,7 @@ proptest! {
             kept[..4].copy_from_slice(&MAGIC);
             kept[4..8].copy_from_slice(&VERSION.to_le_bytes());
         }
-        let program = Program::compile(&Recipe { fields: vec![field] }).unwrap();
+        let program = Program::compile(&Recipe { fields: vec![field], ..Recipe::default() }).unwrap();
         let _ = run(&program, Input::Pixels(kept.into()), &NOBODY);
     }
 }

@@ -4,6 +4,7 @@
 //! shown: neither in messages nor by `Debug`.
 
 use crate::StoreOptions;
+use crate::cloud::connector::Connector;
 use crate::cloud::words;
 use crate::http::{options as http, tls};
 use forebay_core::{Error, Result};
@@ -170,7 +171,10 @@ fn credentials(builder: AmazonS3Builder, root: &str) -> Result<AwsCredentialProv
                 retry_timeout: Duration::from_secs(10),
                 ..RetryConfig::default()
             };
-            let store = builder.with_bucket_name("-").with_retry(retry).build().map_err(|error| {
+            // What was said about TLS is about the store; whoever hands out secrets is always checked.
+            let connector = Connector::default();
+            let builder = builder.with_bucket_name("-").with_retry(retry).with_http_connector(connector);
+            let store = builder.build().map_err(|error| {
                 Error::invalid_config(format!("open `{root}`: the options do not fit together"))
                     .with_source(error)
             })?;

@@ -103,3 +103,54 @@ fn unknown_words_are_refused_with_the_known_ones_and_values_are_never_shown() {
     assert!(place(&[("anonymous", "perhaps")]).is_err());
     assert!(Place::with(AmazonS3Builder::new(), "s3://a@b", "a@b", &StoreOptions::new()).is_err());
 }
+
+/// Answers as the service does that tells a machine its role, and says what it was asked.
+async fn role_service(listener: tokio::net::TcpListener, asked: tokio::sync::mpsc::UnboundedSender<String>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let secret =
+        r#"{"AccessKeyId":"AK","SecretAccessKey":"SK","Token":"TK","Expiration":"2099-01-01T00:00:00Z"}"#;
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap();
+        let line = head.lines().next().unwrap().to_owned();
+        let body = match line.as_str() {
+            "PUT /latest/api/token HTTP/1.1" => "TICKET",
+            "GET /latest/meta-data/iam/security-credentials/ HTTP/1.1" => "trainer",
+            _ => secret,
+        };
+        let ticket =
+            if head.to_ascii_lowercase().contains("metadata-token: ticket") { " with ticket" } else { "" };
+        asked.send(line + ticket).unwrap();
+        let answer =
+            format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_machine_without_keys_asks_for_those_of_its_role() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let service = tokio::spawn(role_service(listener, sender));
+    let place = place(&[("aws_metadata_endpoint", &endpoint)]).unwrap();
+    let key = place.credentials.unwrap().get_credential().await.unwrap();
+    assert_eq!(
+        (key.key_id.as_str(), key.secret_key.as_str(), key.token.as_deref()),
+        ("AK", "SK", Some("TK"))
+    );
+    service.abort();
+    let requests: Vec<_> = std::iter::from_fn(|| asked.try_recv().ok()).collect();
+    let path = "GET /latest/meta-data/iam/security-credentials/";
+    assert_eq!(
+        requests,
+        [
+            "PUT /latest/api/token HTTP/1.1".to_owned(),
+            format!("{path} HTTP/1.1 with ticket"),
+            format!("{path}trainer HTTP/1.1 with ticket"),
+        ]
+    );
+}
