@@ -94,11 +94,10 @@ impl Direct {
         self.seems_cold(file, span)
     }
 
-    /// For kernels that do not tell: reads one byte on condition that it is there. On a miss that brings one page
-    /// in, which says nothing about its neighbours, so the next probe looks at another one.
+    /// For kernels that do not tell: reads one byte on condition that it is there. A disk that answers within the
+    /// call is as good as a page cache.
     fn seems_cold(&self, file: &OpenFile, span: &Range<u64>) -> bool {
-        let step = self.probes.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let offset = span.start + step % (span.end - span.start);
+        let offset = self.probe(span);
         let mut byte = [0];
         let read = rustix::io::preadv2(
             &file.file,
@@ -107,6 +106,13 @@ impl Direct {
             ReadWriteFlags::NOWAIT,
         );
         matches!(read, Err(Errno::AGAIN))
+    }
+
+    /// Where the next probe looks: a miss brings in the page it looked at, which says nothing about its neighbours,
+    /// so every probe looks at another one.
+    fn probe(&self, span: &Range<u64>) -> u64 {
+        let step = self.probes.fetch_add(1, Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        span.start + step % (span.end - span.start)
     }
 }
 
