@@ -88,7 +88,8 @@ async fn what_lies_in_the_page_cache_never_seems_cold() {
 fn every_probe_looks_at_another_page_within_the_span() {
     let direct = Direct::new(ReadMode::Auto);
     let span = 4096..4096 + SIZE;
-    let pages: std::collections::HashSet<_> = (0..8).map(|_| direct.probe(&span)).map(|at| at / 4096).collect();
+    let pages: std::collections::HashSet<_> =
+        (0..8).map(|_| direct.probe(&span)).map(|at| at / 4096).collect();
     assert_eq!(pages.len(), 8);
     assert!(pages.iter().all(|page| span.contains(&(page * 4096))));
 }
