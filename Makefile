@@ -22,7 +22,7 @@ PY := .venv/bin/python
 FUZZ_SECONDS ?= 30
 
 .PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust interleavings test-python \
-        test-scripts test-servers test-cluster test-browser stubs wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
+        test-scripts test-servers test-cluster test-browser wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^##   / { print "\n" substr($$0, 6) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -32,7 +32,7 @@ help: ## show this list
 demo: setup-build wheel ## build the wheel, make a small dataset, train on it for two epochs, explain the waiting
 	@$(PY) scripts/demo.py
 
-test: setup ## everything a change must pass: formatting, lints, Rust, wheel, Python, stubs, docs
+test: setup ## everything a change must pass: formatting, lints, Rust, wheel, Python, docs
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
 	@$(STEP) "formatting" $(MAKE) fmt-check
 	@$(STEP) "lints, Rust" $(MAKE) lint-rust
@@ -43,7 +43,6 @@ test: setup ## everything a change must pass: formatting, lints, Rust, wheel, Py
 	@$(STEP) "tests, scripts" $(MAKE) test-scripts
 	@$(STEP) "wheel" $(MAKE) wheel
 	@$(STEP) "tests, Python" $(MAKE) test-python
-	@$(STEP) "stubs" $(MAKE) stubs
 
 setup: ## install what is missing: nasm, cmake, uv, .venv with torch and JAX
 	@scripts/setup.sh test
@@ -102,9 +101,6 @@ test-cluster: ## the service on real clusters, such as Ray of several nodes; say
 
 test-browser: ## the dashboard and reports in a real Chromium, which it installs; says what it skipped; screenshots in target
 	@scripts/browser/test.sh
-
-stubs:
-	$(PY) -m mypy.stubtest forebay._native --mypy-config-file pyproject.toml
 
 wheel: ## build the wheel and install it into .venv: a release, or what WHEEL_PROFILE says
 	@scripts/wheel.sh
