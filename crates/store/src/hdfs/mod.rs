@@ -1,14 +1,14 @@
 //! HDFS: `hdfs://namenode:port`, or `hdfs://service` for a name service of Hadoop's own configuration.
 //!
 //! The client is `hdfs-native`, which speaks to NameNode and DataNodes itself and compares the checksum of every block
-//! that it reads. A read asks the NameNode once where the blocks of the file are, so it sees one version of it. A
-//! write goes to a file beside and takes its name by a rename, which HDFS does at once. [`walk`] lists, [`fault`] says what
-//! the client's errors mean. Retries are not made here: the adapter around the store decides.
+//! that it reads. A read asks the NameNode once where the blocks of the file are, so it sees one version of it.
+//! [`put`] writes, [`walk`] lists, [`fault`] says what the client's errors mean. Requests that failed are not made again
+//! here: the adapter around the store decides.
 
 mod fault;
+mod put;
 mod walk;
 
-use crate::key::TEMPORARY_PREFIX;
 use crate::{ByteRange, Net, ObjectMeta, Store, StoreOptions, fault as worded, key, range};
 use bytes::Bytes;
 use fault::refused;
@@ -16,12 +16,11 @@ use forebay_core::{Error, Result};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use hdfs_native::client::FileStatus;
-use hdfs_native::{Client, ClientBuilder, HdfsError, WriteOptions};
+use hdfs_native::{Client, ClientBuilder, HdfsError};
+use put::put;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
 use walk::Walk;
 
 /// Option words of this store.
@@ -184,28 +183,6 @@ async fn read_parts(
     Ok(found)
 }
 
-/// Writes a file under a name of its own, in the folder of `path`.
-async fn write_beside(client: &Client, path: &str, bytes: Bytes) -> std::result::Result<String, HdfsError> {
-    static WRITES: AtomicU64 = AtomicU64::new(0);
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    // Told apart from writes of other machines by the time.
-    let time = UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
-    let (process, number) = (std::process::id(), WRITES.fetch_add(1, Relaxed));
-    let beside = format!("{folder}/{TEMPORARY_PREFIX}{process}-{time:x}-{number}");
-    let mut file = client.create(&beside, WriteOptions::default()).await?;
-    let written = async {
-        Box::pin(file.write_bytes(bytes)).await?;
-        Box::pin(file.close()).await
-    };
-    match written.await {
-        Ok(()) => Ok(beside),
-        Err(error) => {
-            let _ = client.delete(&beside, false).await;
-            Err(error)
-        }
-    }
-}
-
 impl std::fmt::Debug for HdfsStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HdfsStore").field("root", &self.0.root).finish_non_exhaustive()
@@ -258,15 +235,7 @@ impl Store for HdfsStore {
             key::check_for_write(key)?;
             let (url, path) = (self.url(key), path(key));
             self.run(move |client| async move {
-                let written = async {
-                    let beside = write_beside(&client, &path, bytes).await?;
-                    if let Err(error) = client.rename(&beside, &path, true).await {
-                        let _ = client.delete(&beside, false).await;
-                        return Err(error);
-                    }
-                    Ok(())
-                };
-                written.await.map_err(|error| refused(&error, "write", &url))
+                put(&client, &path, bytes).await.map_err(|error| refused(&error, "write", &url))
             })
             .await
         }
