@@ -66,6 +66,21 @@ def test_p038_the_grid_is_five_batch_sizes_seven_thread_counts_two_steps_two_dat
     assert scaled["steps_seconds"] == [0.0, 0.125]
 
 
+def test_p038_the_figures_of_the_whole_grid_are_kept_with_each_wait() -> None:
+    kept = json.loads((Path(__file__).parents[2] / "docs/reports/sweep/sweep.json").read_text())
+    asked = kept["conditions"]["settings"]
+    sides = [asked[key] for key in ("datasets", "batch_sizes", "threads", "steps_seconds")]
+    assert [len(side) for side in sides] == [2, 5, 7, 2]
+    grid = list(itertools.product(("forebay", "dataloader"), *sides))
+    names = ("loader", "dataset", "batch_size", "threads", "step_seconds")
+    found = sorted(tuple(cell[name] for name in names) for cell in kept["rounds"])
+    assert found == sorted(grid), "each cell is there once"
+    for cell in kept["rounds"]:
+        waits = cell["waits_seconds"]
+        assert len(waits) == 11, cell["subject"]
+        assert all(wait >= 0 for wait in waits), cell["subject"]
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("loader", "steps"), [("forebay", [0.0, 0.02]), ("dataloader", [0.02])])
 def test_p038_one_command_measures_every_cell_and_writes_each_wait_and_a_table(
