@@ -28,8 +28,10 @@ const KEPT_BYTES: u64 = 512 << 20;
 const WARM_UP: f64 = 0.3;
 /// Fewer batches than these say nothing about a rate.
 const LEAST_BATCHES: usize = 12;
-/// However slow it is, no phase takes more than so many times what was asked for.
+/// However slow it is, no phase takes more than so many times what was asked for...
 const LONGEST: f64 = 6.0;
+/// ...but two batches are waited for this long, in seconds, even by one who asked for less.
+const PATIENCE: f64 = 10.0;
 /// How long a wait lasts before the caller is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -198,7 +200,14 @@ fn rate_of(loader: &mut Loader, seconds: f64, go_on: &mut dyn FnMut() -> Result<
         go_on()?;
         let elapsed = began.elapsed().as_secs_f64();
         if (elapsed >= seconds && taken.len() >= LEAST_BATCHES) || elapsed >= LONGEST * seconds {
-            break;
+            let last = taken.last().map_or(0.0, |(at, _)| *at);
+            if let Some(rate) = Rate::of_batches(&taken, WARM_UP * last) {
+                return Ok(rate);
+            }
+            if elapsed >= PATIENCE.max(LONGEST * seconds) {
+                let error = Error::unavailable(format!("fewer than two batches came in {elapsed:.1} s"));
+                return Err(error.with_hint("measure for longer, or with smaller batches"));
+            }
         }
         match loader.next(SLICE)? {
             Next::Batch(batch) => taken.push((began.elapsed().as_secs_f64(), batch.len() as u64)),
@@ -206,11 +215,6 @@ fn rate_of(loader: &mut Loader, seconds: f64, go_on: &mut dyn FnMut() -> Result<
             Next::End => loader.begin()?,
         }
     }
-    let last = taken.last().map_or(0.0, |(at, _)| *at);
-    Rate::of_batches(&taken, WARM_UP * last).ok_or_else(|| {
-        let message = format!("fewer than two batches came in {:.1} s", began.elapsed().as_secs_f64());
-        Error::unavailable(message).with_hint("measure for longer, or with smaller batches")
-    })
 }
 
 /// A dataset of the first samples alone, at their places.
