@@ -25,7 +25,7 @@ fn recipes_in_toml_and_json_are_sound_and_the_same() {
     Recipe::from_toml(&toml[1]).unwrap();
     let ops =
         Recipe::from_toml(&format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{}", toml[2])).unwrap();
-    assert_eq!(ops.fields[0].ops.len(), 10);
+    assert_eq!(ops.fields[0].ops.len(), 19);
     let called =
         Recipe::from_toml(&format!("[[recipe]]\nfield = 'json'\ndecode = 'json'\n{}", toml[3])).unwrap();
     assert_eq!(called.functions().count(), 1);
@@ -43,12 +43,17 @@ fn every_op_and_decoder_is_described_with_its_defaults() {
     let bare = "[{\"field\": \"a\", \"decode\": \"image\", \"ops\": [{\"op\": \"resize\", \"size\": 9},
         {\"op\": \"random_crop\", \"size\": 9}, {\"op\": \"random_resized_crop\", \"size\": 9}, {\"op\": \"flip\"},
         {\"op\": \"pad\", \"border\": [9, 9, 9, 9]}, {\"op\": \"color_jitter\"}, {\"op\": \"grayscale\"},
+        {\"op\": \"gaussian_blur\", \"kernel\": 9}, {\"op\": \"solarize\", \"threshold\": 9}, {\"op\": \"equalize\"},
+        {\"op\": \"posterize\", \"bits\": 8}, {\"op\": \"sharpness\", \"factor\": 9}, {\"op\": \"autocontrast\"},
+        {\"op\": \"affine\", \"degrees\": [9, 9]}, {\"op\": \"rand_augment\"}, {\"op\": \"trivial_augment\"},
         {\"op\": \"random_erasing\"}]}]";
     let recipe: serde_json::Value =
         serde_json::from_str(&Recipe::from_json(bare).unwrap().to_json()).unwrap();
     for op in recipe[0]["ops"].as_array().unwrap() {
         for (name, value) in op.as_object().unwrap() {
-            let given = name == "op" || *value == 9 || *value == serde_json::json!([9, 9, 9, 9]);
+            let given = ["op", "bits", "degrees"].contains(&name.as_str())
+                || *value == 9
+                || *value == serde_json::json!([9, 9, 9, 9]);
             let text = value.to_string().replace('"', "").replace(',', ", ");
             let texts = [text.trim_end_matches(".0").to_owned(), text];
             let said = texts.iter().any(|text| RECIPES.contains(&format!("`{text}`")));

@@ -177,7 +177,7 @@ impl ImagePath {
         let mut left = Mirror::default();
         for index in 0..chain.count() {
             while let Some((_, change)) = changes.next_if(|(before, _)| *before == index) {
-                change.apply(&mut current.as_mut());
+                change.apply(current, spare);
             }
             let geometry = chain.get(index);
             if !is_there(geometry, covered) {

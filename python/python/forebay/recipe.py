@@ -44,6 +44,7 @@ Dtype: TypeAlias = Literal[
     "bool", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"
 ]
 Filter: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+Interpolation: TypeAlias = Literal["nearest", "bilinear"]
 
 
 Function: TypeAlias = Callable[..., Any] | str
@@ -221,6 +222,82 @@ class Image(Column):
     def grayscale(self, p: float = 1.0) -> Self:
         """Replaces color by luma in all channels, with probability `p`."""
         return self._op("grayscale", p=p)
+
+    def gaussian_blur(
+        self, kernel: int, sigma: float | tuple[float, float] = (0.1, 2.0), *, p: float = 1.0
+    ) -> Self:
+        """Blurs with probability `p` by a Gaussian of `kernel` taps, an odd number, whose deviation is drawn from
+        `sigma`, or is that number."""
+        low, high = (sigma, sigma) if isinstance(sigma, (int, float)) else sigma
+        return self._op("gaussian_blur", kernel=kernel, sigma=(low, high), p=p)
+
+    def solarize(self, threshold: float, p: float = 0.5) -> Self:
+        """Inverts levels of `threshold` and more, 0 to 255, with probability `p`."""
+        return self._op("solarize", threshold=threshold, p=p)
+
+    def posterize(self, bits: int, p: float = 0.5) -> Self:
+        """Keeps the high `bits` of every level, with probability `p`."""
+        return self._op("posterize", bits=bits, p=p)
+
+    def equalize(self, p: float = 0.5) -> Self:
+        """Makes the levels of each channel about equally frequent, with probability `p`."""
+        return self._op("equalize", p=p)
+
+    def autocontrast(self, p: float = 0.5) -> Self:
+        """Stretches the levels of each channel to the whole range, with probability `p`."""
+        return self._op("autocontrast", p=p)
+
+    def sharpness(self, factor: float, p: float = 0.5) -> Self:
+        """Smooths (0) or sharpens (above 1) by `factor`, with probability `p`."""
+        return self._op("sharpness", factor=factor, p=p)
+
+    def affine(
+        self,
+        degrees: float | tuple[float, float],
+        *,
+        translate: tuple[float, float] = (0.0, 0.0),
+        scale: tuple[float, float] = (1.0, 1.0),
+        shear: float | Sequence[float] = 0.0,
+        interpolation: Interpolation = "nearest",
+        fill: int = 0,
+    ) -> Self:
+        """Rotates by an angle from `degrees`, or from minus to plus that number, moves by up to a share of width and
+        height, scales, and shears: by up to a number of degrees along x, or from `(x_low, x_high)`, or from `(x_low,
+        x_high, y_low, y_high)`. The size stays; `fill` is where there was no image."""
+        # Not -0.0, which would be another recipe.
+        turn = (0.0 - degrees, degrees) if isinstance(degrees, (int, float)) else degrees
+        sheared = [0.0 - shear, shear] if isinstance(shear, (int, float)) else list(shear)
+        if len(sheared) == 2:
+            sheared += [0.0, 0.0]
+        return self._op(
+            "affine",
+            degrees=turn,
+            translate=translate,
+            scale=scale,
+            shear=sheared,
+            interpolation=interpolation,
+            fill=fill,
+        )
+
+    def rand_augment(
+        self,
+        n: int = 2,
+        magnitude: int = 9,
+        *,
+        bins: int = 31,
+        interpolation: Interpolation = "nearest",
+        fill: int = 0,
+    ) -> Self:
+        """RandAugment: `n` ops drawn from torchvision's list, each of strength `magnitude` of `bins`."""
+        return self._op(
+            "rand_augment", n=n, magnitude=magnitude, bins=bins, interpolation=interpolation, fill=fill
+        )
+
+    def trivial_augment(
+        self, *, bins: int = 31, interpolation: Interpolation = "nearest", fill: int = 0
+    ) -> Self:
+        """TrivialAugment (wide): one op drawn from torchvision's list, of a strength drawn from `bins`."""
+        return self._op("trivial_augment", bins=bins, interpolation=interpolation, fill=fill)
 
     def random_erasing(
         self,

@@ -129,6 +129,10 @@ impl Faults {
         self.found.push(format!("{path}: {why}"));
     }
 
+    fn extend(&mut self, path: &str, faults: Vec<(&'static str, String)>) {
+        self.found.extend(faults.into_iter().map(|(name, why)| format!("{path}.{name}: {why}")));
+    }
+
     fn unless(&mut self, sound: bool, path: &str, name: &str, why: impl std::fmt::Display) {
         if !sound {
             self.found.push(format!("{path}.{name}: {why}"));
@@ -246,7 +250,28 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             check_interval(path, "scale", scale, 1.0, faults);
             check_interval(path, "ratio", ratio, f64::MAX, faults);
         }
-        Op::Flip { p, .. } | Op::Grayscale { p } => check_probability(path, *p, faults),
+        Op::Flip { p, .. } | Op::Grayscale { p } | Op::Equalize { p } | Op::Autocontrast { p } => {
+            check_probability(path, *p, faults);
+        }
+        Op::GaussianBlur(op) => {
+            check_probability(path, op.p, faults);
+            faults.extend(path, op.faults());
+        }
+        Op::Solarize(op) => {
+            check_probability(path, op.p, faults);
+            faults.extend(path, op.faults());
+        }
+        Op::Posterize(op) => {
+            check_probability(path, op.p, faults);
+            faults.extend(path, op.faults());
+        }
+        Op::Sharpness(op) => {
+            check_probability(path, op.p, faults);
+            faults.extend(path, op.faults());
+        }
+        Op::Affine(op) => faults.extend(path, op.faults()),
+        Op::RandAugment(op) => faults.extend(path, op.faults()),
+        Op::TrivialAugment(op) => faults.extend(path, op.faults()),
         Op::Pad { border, .. } => {
             let sound = border.iter().all(|side| *side <= MAX_SIDE);
             faults.unless(

@@ -4,12 +4,16 @@
 //! preparation and a checkpoint can tell that the recipe changed. This module holds the words, the checks
 //! and the round trip; what an op *does* to pixels lives in the `ops` crate, one file per op.
 
+mod augment;
 mod check;
 mod function;
 mod op;
 mod parse;
 mod prefix;
 
+pub use augment::{
+    Affine, GaussianBlur, Interpolation, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment,
+};
 pub use function::{Function, SampleOp};
 pub use op::{Direction, Filter, Interval, Op, Padded, Size};
 pub use prefix::Cut;

@@ -1,7 +1,7 @@
 //! The ops a recipe may name, with their parameters and defaults. Defaults are those of torchvision where it has
 //! the op, so that a recipe carried over gives the same distribution.
 
-use super::Function;
+use super::{Affine, Function, GaussianBlur, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment};
 use crate::tensor::Dtype;
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,32 @@ pub enum Op {
         #[serde(default = "one")]
         p: f64,
     },
+    /// Blurs by a Gaussian of random width.
+    GaussianBlur(GaussianBlur),
+    /// Inverts bright levels, with a probability.
+    Solarize(Solarize),
+    /// Keeps the high bits of every level, with a probability.
+    Posterize(Posterize),
+    /// Spreads the levels of each channel so that all are about equally frequent, with probability `p`.
+    Equalize {
+        /// Probability.
+        #[serde(default = "half")]
+        p: f64,
+    },
+    /// Stretches the levels of each channel to the whole range, with probability `p`.
+    Autocontrast {
+        /// Probability.
+        #[serde(default = "half")]
+        p: f64,
+    },
+    /// Sharpens or smooths, with a probability.
+    Sharpness(Sharpness),
+    /// Rotates, moves, scales and shears at random.
+    Affine(Affine),
+    /// Some ops of one strength, drawn from a fixed list.
+    RandAugment(RandAugment),
+    /// One op of random strength, drawn from a fixed list.
+    TrivialAugment(TrivialAugment),
     /// Blanks a random rectangle with probability `p`.
     RandomErasing {
         /// Probability.
@@ -228,6 +254,15 @@ impl Op {
             Self::Pad { .. } => "pad",
             Self::ColorJitter { .. } => "color_jitter",
             Self::Grayscale { .. } => "grayscale",
+            Self::GaussianBlur(_) => "gaussian_blur",
+            Self::Solarize(_) => "solarize",
+            Self::Posterize(_) => "posterize",
+            Self::Equalize { .. } => "equalize",
+            Self::Autocontrast { .. } => "autocontrast",
+            Self::Sharpness(_) => "sharpness",
+            Self::Affine(_) => "affine",
+            Self::RandAugment(_) => "rand_augment",
+            Self::TrivialAugment(_) => "trivial_augment",
             Self::RandomErasing { .. } => "random_erasing",
             Self::Normalize { .. } => "normalize",
             Self::PadBatch(_) => "pad_batch",
@@ -238,7 +273,7 @@ impl Op {
     }
 
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 14] = [
+    pub const NAMES: [&str; 23] = [
         "resize",
         "center_crop",
         "random_crop",
@@ -247,6 +282,15 @@ impl Op {
         "pad",
         "color_jitter",
         "grayscale",
+        "gaussian_blur",
+        "solarize",
+        "posterize",
+        "equalize",
+        "autocontrast",
+        "sharpness",
+        "affine",
+        "rand_augment",
+        "trivial_augment",
         "random_erasing",
         "normalize",
         "pad_batch",
@@ -258,8 +302,19 @@ impl Op {
     /// Whether the result depends on chance, so that it must be drawn anew each epoch and never be cached.
     pub fn is_random(&self) -> bool {
         match self {
-            Self::RandomCrop { .. } | Self::RandomResizedCrop { .. } => true,
-            Self::Flip { p, .. } | Self::Grayscale { p } => *p > 0.0 && *p < 1.0,
+            Self::RandomCrop { .. } | Self::RandomResizedCrop { .. } | Self::TrivialAugment(_) => true,
+            Self::RandAugment(op) => op.n > 0,
+            Self::Flip { p, .. }
+            | Self::Grayscale { p }
+            | Self::Solarize(Solarize { p, .. })
+            | Self::Posterize(Posterize { p, .. })
+            | Self::Equalize { p }
+            | Self::Autocontrast { p }
+            | Self::Sharpness(Sharpness { p, .. }) => *p > 0.0 && *p < 1.0,
+            Self::GaussianBlur(GaussianBlur { sigma: [low, high], p, .. }) => {
+                *p > 0.0 && (*p < 1.0 || low < high)
+            }
+            Self::Affine(op) => !op.is_fixed(),
             Self::RandomErasing { p, .. } => *p > 0.0,
             Self::ColorJitter { brightness, contrast, saturation, hue } => {
                 [brightness, contrast, saturation, hue].iter().any(|x| **x > 0.0)

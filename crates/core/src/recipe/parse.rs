@@ -276,7 +276,7 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// A sound op of each name with all of its parameters.
-pub(super) fn op_templates() -> [Value; 14] {
+pub(super) fn op_templates() -> [Value; 23] {
     let interval = [0.5, 1.0];
     let function = json!({"name": "module:name", "source": "", "random": false});
     [
@@ -288,6 +288,16 @@ pub(super) fn op_templates() -> [Value; 14] {
         json!({"op": "pad", "border": [0, 0, 0, 0], "value": 0}),
         json!({"op": "color_jitter", "brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0}),
         json!({"op": "grayscale", "p": 0.5}),
+        json!({"op": "gaussian_blur", "kernel": 3, "sigma": interval, "p": 0.5}),
+        json!({"op": "solarize", "threshold": 128.0, "p": 0.5}),
+        json!({"op": "posterize", "bits": 4, "p": 0.5}),
+        json!({"op": "equalize", "p": 0.5}),
+        json!({"op": "autocontrast", "p": 0.5}),
+        json!({"op": "sharpness", "factor": 2.0, "p": 0.5}),
+        json!({"op": "affine", "degrees": interval, "translate": [0.0, 0.0], "scale": interval,
+            "shear": [0.0, 0.0, 0.0, 0.0], "interpolation": "nearest", "fill": 0}),
+        json!({"op": "rand_augment", "n": 2, "magnitude": 0, "bins": 31, "interpolation": "nearest", "fill": 0}),
+        json!({"op": "trivial_augment", "bins": 31, "interpolation": "nearest", "fill": 0}),
         json!({"op": "random_erasing", "p": 0.5, "scale": interval, "ratio": interval, "value": 0.0}),
         json!({"op": "normalize", "mean": [0.5], "std": [0.5]}),
         json!({"op": "pad_batch", "value": 0, "multiple": 1, "to": 1, "mask": false}),

@@ -6,7 +6,7 @@
 //! by the largest weight of what it makes. Normalizing is the end: its result is four times as large and cheap to make.
 
 use super::check::fixed_size;
-use super::{Decode, FieldRecipe, Op, Recipe};
+use super::{Decode, FieldRecipe, GaussianBlur, Op, Posterize, Recipe, Sharpness, Solarize};
 use crate::{Error, Result};
 
 /// A place in the recipe of one column at which its value may be kept.
@@ -104,8 +104,14 @@ fn may_be_kept(op: &Op) -> bool {
 fn is_exact(before: &[Op], after: &[Op]) -> bool {
     // A change of pixels ends all folding, when it is certain.
     let change = |op: &Op| match op {
-        Op::Grayscale { p } => *p >= 1.0,
-        Op::ColorJitter { .. } => true,
+        Op::Grayscale { p }
+        | Op::Equalize { p }
+        | Op::Autocontrast { p }
+        | Op::GaussianBlur(GaussianBlur { p, .. })
+        | Op::Solarize(Solarize { p, .. })
+        | Op::Posterize(Posterize { p, .. })
+        | Op::Sharpness(Sharpness { p, .. }) => *p >= 1.0,
+        Op::ColorJitter { .. } | Op::Affine(_) => true,
         _ => false,
     };
     let open = before.iter().rposition(change).map_or(before, |last| &before[last + 1..]);
@@ -142,7 +148,7 @@ mod tests {
     #[test]
     fn cuts_lie_where_both_halves_give_the_bits_of_the_whole() {
         let join = |ops: &[&str]| ops.join(",");
-        let cases: [(&[&str], &[&str]); 9] = [
+        let cases: [(&[&str], &[&str]); 12] = [
             (&[], &["decode"]),
             (&[RANDOM, FLIP, NORMALIZE], &["decode"]),
             (&[RESIZE, CROP, NORMALIZE], &["decode", "center_crop"]),
@@ -152,6 +158,9 @@ mod tests {
             (&[DELAY, RANDOM, DELAY], &["decode", "delay"]),
             (&[RESIZE, GRAY, RANDOM], &["decode", "grayscale"]),
             (&[r#"{"op": "flip", "p": 1}"#, CROP], &["decode"]),
+            (&[RESIZE, r#"{"op": "equalize", "p": 1}"#, RANDOM], &["decode", "equalize"]),
+            (&[RESIZE, r#"{"op": "affine", "degrees": [9, 9]}"#, RANDOM], &["decode", "affine"]),
+            (&[r#"{"op": "gaussian_blur", "kernel": 3}"#], &["decode"]),
         ];
         for (ops, expected) in cases {
             assert_eq!(names(&join(ops)), expected, "{ops:?}");

@@ -19,6 +19,10 @@ fn filter() -> impl Strategy<Value = Filter> {
     prop_oneof![Just(Filter::Nearest), Just(Filter::Bilinear), Just(Filter::Bicubic), Just(Filter::Lanczos)]
 }
 
+fn interpolation() -> impl Strategy<Value = Interpolation> {
+    prop_oneof![Just(Interpolation::Nearest), Just(Interpolation::Bilinear)]
+}
+
 fn image_op() -> impl Strategy<Value = Op> {
     let p = 0.0f64..=1.0;
     prop_oneof![
@@ -36,6 +40,29 @@ fn image_op() -> impl Strategy<Value = Op> {
             }
         ),
         p.clone().prop_map(|p| Op::Grayscale { p }),
+        (0u32..500, interval(), p.clone()).prop_map(|(half, sigma, p)| Op::GaussianBlur(GaussianBlur {
+            kernel: 2 * half + 1,
+            sigma,
+            p
+        })),
+        (0.0f64..=255.0, p.clone()).prop_map(|(threshold, p)| Op::Solarize(Solarize { threshold, p })),
+        (0u8..=8, p.clone()).prop_map(|(bits, p)| Op::Posterize(Posterize { bits, p })),
+        p.clone().prop_map(|p| Op::Equalize { p }),
+        p.clone().prop_map(|p| Op::Autocontrast { p }),
+        (0.0f64..99.0, p.clone()).prop_map(|(factor, p)| Op::Sharpness(Sharpness { factor, p })),
+        (interval(), [0.0f64..=1.0, 0.0f64..=1.0], interval(), -80.0f64..0.0, interpolation(), any::<u8>())
+            .prop_map(|(degrees, translate, scale, low, interpolation, fill)| {
+                let shear = [low, -low, 0.0, -low];
+                Op::Affine(Affine { degrees, translate, scale, shear, interpolation, fill })
+            }),
+        (0u32..=64, 0u32..31, interpolation(), any::<u8>()).prop_map(
+            |(n, magnitude, interpolation, fill)| {
+                Op::RandAugment(RandAugment { n, magnitude, bins: 31, interpolation, fill })
+            }
+        ),
+        (2u32..=65_536, interpolation(), any::<u8>()).prop_map(|(bins, interpolation, fill)| {
+            Op::TrivialAugment(TrivialAugment { bins, interpolation, fill })
+        }),
         (p, interval(), interval(), 0.0f64..=255.0).prop_map(|(p, scale, ratio, value)| Op::RandomErasing {
             p,
             scale,
@@ -238,6 +265,31 @@ fn each_semantic_fault_is_found() {
         (image(json!([{"op": "color_jitter", "hue": 0.6}])), "ops[0].hue: 0.6"),
         (image(json!([{"op": "color_jitter", "contrast": -1}])), "ops[0].contrast: -1"),
         (image(json!([{"op": "grayscale", "p": -0.1}])), "ops[0].p: -0.1"),
+        (image(json!([{"op": "gaussian_blur", "kernel": 4}])), "ops[0].kernel: 4 is not an odd number"),
+        (image(json!([{"op": "gaussian_blur", "kernel": 1025}])), "ops[0].kernel: 1025"),
+        (image(json!([{"op": "gaussian_blur", "kernel": 3, "sigma": [0, 1]}])), "ops[0].sigma: [0, 1]"),
+        (image(json!([{"op": "gaussian_blur", "kernel": 3, "p": 2}])), "ops[0].p: 2"),
+        (image(json!([{"op": "solarize", "threshold": 256}])), "ops[0].threshold: 256 is not in 0..=255"),
+        (image(json!([{"op": "solarize"}])), "ops[0].threshold: it is missing"),
+        (image(json!([{"op": "posterize", "bits": 9}])), "ops[0].bits: 9"),
+        (image(json!([{"op": "posterize", "bits": 2.5}])), "ops[0].bits: invalid type"),
+        (image(json!([{"op": "equalize", "p": 1.5}])), "ops[0].p: 1.5"),
+        (image(json!([{"op": "autocontrast", "p": -1}])), "ops[0].p: -1"),
+        (image(json!([{"op": "sharpness", "factor": -1}])), "ops[0].factor: -1"),
+        (image(json!([{"op": "affine", "degrees": [9, -9]}])), "ops[0].degrees: [9, -9]"),
+        (image(json!([{"op": "affine", "degrees": [0, 0], "translate": [0, 2]}])), "ops[0].translate: 2"),
+        (image(json!([{"op": "affine", "degrees": [0, 0], "scale": [0, 2]}])), "ops[0].scale: [0, 2]"),
+        (
+            image(json!([{"op": "affine", "degrees": [0, 0], "shear": [0, 90, 0, 0]}])),
+            "ops[0].shear: [0, 90]",
+        ),
+        (
+            image(json!([{"op": "affine", "degrees": [0, 0], "interpolation": "bicubic"}])),
+            "ops[0].interpolation: unknown variant `bicubic`",
+        ),
+        (image(json!([{"op": "rand_augment", "magnitude": 31}])), "ops[0].magnitude: 31 is not below"),
+        (image(json!([{"op": "rand_augment", "n": 65}])), "ops[0].n: 65"),
+        (image(json!([{"op": "trivial_augment", "bins": 1}])), "ops[0].bins: 1 is not in 2..=65536"),
         (image(json!([{"op": "random_erasing", "value": -1}])), "ops[0].value: -1"),
         (image(json!([{"op": "delay", "seconds": -1}])), "ops[0].seconds: -1"),
         (image(json!([normalize, normalize])), "ops[1]: `normalize` stands there twice"),
@@ -276,6 +328,19 @@ fn erasing_and_delay_may_follow_normalize_and_floats_need_none() {
         {"field": "cls", "decode": "label", "dtype": "u8", "ops": [{"op": "delay", "seconds": 0.1}]},
     ]);
     Recipe::from_value(recipe).unwrap();
+}
+
+#[test]
+fn ops_that_blur_bend_and_recolor_are_read_as_python_writes_them() {
+    let text = include_str!("../../../../fuzz/seeds/recipe/augment.json");
+    let recipe = Recipe::from_json(text).unwrap();
+    assert_eq!(recipe.fields[0].ops.len(), 14);
+    let bare = r#"[{"field": "jpg;png", "decode": "image", "ops": [
+        {"op": "gaussian_blur", "kernel": 9}, {"op": "affine", "degrees": [-15, 15]}, "rand_augment"]}]"#;
+    let bare = Recipe::from_json(bare).unwrap();
+    for (at, op) in [0, 7, 11].into_iter().zip(&bare.fields[0].ops) {
+        assert_eq!(&recipe.fields[0].ops[at], op);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::ImagePath;
 use super::settle::{Act, Step};
+use crate::augment::adjustment::Adjuster;
 use crate::augment::color_jitter::ColorJitter;
 use crate::augment::grayscale::Grayscale;
 use crate::augment::normalize;
@@ -66,6 +67,15 @@ fn act(op: &Op) -> Option<Act> {
             Act::RandomErasing(RandomErasing { p, scale, ratio, value })
         }
         Op::Delay { seconds } => Act::Delay(Duration::try_from_secs_f64(*seconds).unwrap_or_default()),
+        Op::GaussianBlur(_)
+        | Op::Solarize(_)
+        | Op::Posterize(_)
+        | Op::Equalize { .. }
+        | Op::Autocontrast { .. }
+        | Op::Sharpness(_)
+        | Op::Affine(_)
+        | Op::RandAugment(_)
+        | Op::TrivialAugment(_) => Act::Adjust(Adjuster::of(op)?),
         Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => return None,
     })
 }

@@ -1,9 +1,11 @@
 //! Settling a sample before a pixel exists: chance is drawn, geometry folded, changes of pixels noted.
 
 use super::{ImagePath, ImageScratch};
+use crate::augment::adjustment::{Adjuster, Adjustment};
 use crate::augment::{center_crop, flip, pad, random_crop, random_resized_crop, resize};
 use crate::augment::{color_jitter, grayscale::Grayscale, random_erasing::RandomErasing};
-use crate::image::{ImageMut, Rect};
+use crate::geometry::Chain;
+use crate::image::{Image, Rect};
 use crate::kernels::erase::{self, RowForm};
 use crate::value::SampleContext;
 use forebay_core::recipe::{Direction, Filter, Interval, Size, default_max_pixels};
@@ -30,6 +32,7 @@ pub(super) enum Act {
     Pad([u32; 4], u8),
     ColorJitter(color_jitter::ColorJitter),
     Grayscale(Grayscale),
+    Adjust(Adjuster),
     RandomErasing(RandomErasing),
     Delay(Duration),
 }
@@ -39,6 +42,7 @@ pub(super) enum Act {
 pub(super) enum Change {
     Color([Option<color_jitter::Change>; 4]),
     Gray(Grayscale),
+    Adjust(Adjustment),
     Erase(Rect, f64),
 }
 
@@ -83,6 +87,10 @@ impl ImagePath {
                 }
                 Act::ColorJitter(op) => Some(Change::Color(op.draw(rng))),
                 Act::Grayscale(op) => op.draw(rng).then_some(Change::Gray(Grayscale { p: 1.0 })),
+                Act::Adjust(op) => {
+                    op.draw(chain.size(), rng, |drawn| note(Change::Adjust(drawn), chain, changes));
+                    None
+                }
                 Act::RandomErasing(op) => {
                     let (width, height) = chain.size();
                     op.draw(width, height, rng).map(|rect| Change::Erase(rect, op.value))
@@ -93,9 +101,7 @@ impl ImagePath {
                 }
             };
             if let Some(change) = change {
-                // Color does not care which way an image faces, so a mirror may wait for the finishing pass.
-                chain.close(!matches!(change, Change::Erase(..)));
-                changes.push((chain.count() - 1, change));
+                note(change, chain, changes);
             }
         }
         let limit = self.max_pixels.max(default_max_pixels());
@@ -112,16 +118,32 @@ impl ImagePath {
     }
 }
 
+/// Has a change made after everything that is in the chain.
+fn note(change: Change, chain: &mut Chain, changes: &mut Vec<(usize, Change)>) {
+    // Color does not care which way an image faces, so a mirror may wait for the finishing pass.
+    let waits = match &change {
+        Change::Color(_) | Change::Gray(_) => true,
+        Change::Adjust(adjustment) => adjustment.lets_mirrors_wait(),
+        Change::Erase(..) => false,
+    };
+    chain.close(waits);
+    changes.push((chain.count() - 1, change));
+}
+
 impl Change {
-    pub(super) fn apply(&self, image: &mut ImageMut<'_>) {
+    /// Makes the change. `spare` is memory to work in.
+    pub(super) fn apply(&self, image: &mut Image, spare: &mut Image) {
         match self {
-            Self::Color(changes) => changes.iter().flatten().for_each(|change| change.apply(image)),
+            Self::Color(changes) => {
+                changes.iter().flatten().for_each(|change| change.apply(&mut image.as_mut()));
+            }
             // The chance was drawn; what is left happens for certain.
-            Self::Gray(op) => op.apply(image, &mut Rng::keyed(0, 0, 0)),
+            Self::Gray(op) => op.apply(&mut image.as_mut(), &mut Rng::keyed(0, 0, 0)),
+            Self::Adjust(adjustment) => adjustment.apply(image, spare),
             Self::Erase(rect, value) => {
-                let &mut ImageMut { width, height, channels, .. } = image;
+                let (width, height, channels) = (image.width(), image.height(), image.channels());
                 let form = RowForm { width, height, channels, layout: Layout::Hwc, dtype: Dtype::U8 };
-                erase::fill(image.pixels, form, *rect, *value);
+                erase::fill(image.pixels_mut(), form, *rect, *value);
             }
         }
     }

@@ -223,6 +223,18 @@ fn every_fault_of_a_recipe_is_named_at_once() {
     assert!(error.message().contains("recipe[0]") && error.message().contains("recipe[1]"), "{error}");
 }
 
+const ADJUSTERS: [&str; 9] = [
+    r#"{"op": "gaussian_blur", "kernel": 9}"#,
+    r#"{"op": "solarize", "threshold": 100}"#,
+    r#"{"op": "posterize", "bits": 3}"#,
+    r#"{"op": "equalize"}"#,
+    r#"{"op": "autocontrast"}"#,
+    r#"{"op": "sharpness", "factor": 3}"#,
+    r#"{"op": "affine", "degrees": [-90, 90], "translate": [0.2, 0.2], "interpolation": "bilinear"}"#,
+    r#"{"op": "rand_augment", "n": 3}"#,
+    r#"{"op": "trivial_augment"}"#,
+];
+
 fn op() -> impl Strategy<Value = Op> {
     let size = prop_oneof![
         (1u32..60).prop_map(Size::Side),
@@ -242,6 +254,7 @@ fn op() -> impl Strategy<Value = Op> {
         (0u32..5).prop_map(|side| Op::Pad { border: [side, 0, 1, side], value: 9 }),
         Just(Op::ColorJitter { brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.1 }),
         Just(Op::Grayscale { p: 0.5 }),
+        prop::sample::select(ADJUSTERS.to_vec()).prop_map(|op| serde_json::from_str(op).unwrap()),
         Just(serde_json::from_str(r#"{"op": "random_erasing", "p": 0.7}"#).unwrap()),
     ]
 }

@@ -4,9 +4,13 @@
     reason = "the parts of a loop must be inlined into each version of it that `multiversion` compiles"
 )]
 
+pub(crate) mod bend;
+pub(crate) mod blur;
 pub(crate) mod channels;
 pub(crate) mod color;
 pub(crate) mod erase;
+pub(crate) mod levels;
 pub(crate) mod normalize;
 pub(crate) mod orient;
 pub(crate) mod resample;
+pub(crate) mod sharpen;

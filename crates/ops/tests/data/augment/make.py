@@ -1,0 +1,55 @@
+"""Makes the files of this folder: what torchvision's transforms v2 make of the pixels in `../color/source.raw`.
+
+    python make.py            needs torch and torchvision; the files here were made with torchvision 0.29 on a CPU
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
+
+ROOT = Path(__file__).parent
+WIDTH, HEIGHT = 17, 16
+SOURCE = np.frombuffer((ROOT.parent / "color" / "source.raw").read_bytes(), "u1").reshape(HEIGHT, WIDTH, 3)
+IMAGE = torch.from_numpy(SOURCE.copy()).permute(2, 0, 1).contiguous()
+# Half of the range, so that stretching and equalizing have something to do.
+DULL = (IMAGE // 2 + 40).to(torch.uint8)
+# Angle, translate, scale, shear, center.
+BENT = {
+    "rotated": (30.0, [0, 0], 1.0, [0.0, 0.0], None),
+    "moved": (0.0, [3, -2], 1.0, [0.0, 0.0], None),
+    "all": (-17.5, [2, 1], 1.3, [11.0, -7.0], None),
+    "small": (100.0, [0, 0], 0.6, [0.0, 20.0], None),
+    "corner": (0.0, [0, 0], 1.0, [16.7, 0.0], [0, 0]),
+}
+
+
+def write(name, image):
+    (ROOT / f"{name}.raw").write_bytes(image.permute(1, 2, 0).contiguous().numpy().tobytes())
+
+
+write("dull", DULL)
+for kernel, sigma in ((3, 0.5), (5, 1.3), (9, 2.0), (23, 0.1)):
+    write(f"blur_{kernel}_{sigma}", F.gaussian_blur(IMAGE, [kernel, kernel], [sigma, sigma]))
+for threshold in (0.0, 99.5, 128.0, 255.0):
+    write(f"solarize_{threshold}", F.solarize(IMAGE, threshold))
+for bits in (0, 1, 4, 7, 8):
+    write(f"posterize_{bits}", F.posterize(IMAGE, bits))
+write("equalize", F.equalize(DULL.repeat(1, 3, 3)))
+write("autocontrast", F.autocontrast(DULL))
+for factor in (0.0, 0.5, 1.0, 1.9, 7.3):
+    write(f"sharpness_{factor}", F.adjust_sharpness(IMAGE, factor))
+for name, (angle, translate, scale, shear, center) in BENT.items():
+    for interpolation in ("nearest", "bilinear"):
+        options = dict(interpolation=interpolation, fill=[90.0], center=center)
+        write(f"affine_{name}_{interpolation}", F.affine(IMAGE, angle, translate, scale, shear, **options))
+
+spaces = {}
+for kind in (v2.RandAugment, v2.TrivialAugmentWide):
+    of = {name: make(31, 500, 331) for name, (make, _) in kind._AUGMENTATION_SPACE.items()}
+    values = {name: [0.0] * 31 if made is None else [float(value) for value in made] for name, made in of.items()}
+    spaces[kind.__name__] = values
+(ROOT / "strengths.json").write_text(json.dumps(spaces))
