@@ -44,7 +44,7 @@ class AnalyzeBench(Bench):
         cases: Sequence[Pipeline] = CASES,
         points: Sequence[Point] = POINTS,
         seconds: float = 1.5,
-        pairs: int = 60,
+        pairs: int = 120,
         share: float = 1.0,
         beside: int = BESIDE,
     ) -> None:
