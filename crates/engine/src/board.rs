@@ -268,6 +268,10 @@ impl Board {
         open.longest = open.longest.max(job.prep);
         open.fetched |= job.fetched;
         open.unfinished -= 1;
+        if open.unfinished == 0 {
+            // Once a batch: threads that add to one counter for every row wait for each other.
+            self.meter.prep_nanos.add_time(open.work);
+        }
         let assembly =
             (self.finishes && open.unfinished == 0 && open.fatal.is_none()).then(|| open.assembly());
         if open.is_due() {

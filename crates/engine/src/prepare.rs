@@ -78,9 +78,7 @@ impl Preparer {
             result.map_err(|error| self.explain(&job, error))
         });
         if let Some(since) = since {
-            let time = since.elapsed();
-            self.meter.prep_nanos.add_time(time);
-            job.prep += time;
+            job.prep += since.elapsed();
         }
         job.holds.clear();
         match result {
