@@ -19,6 +19,8 @@ export CARGO_TERM_COLOR ?= $(if $(CI),never,auto)
 LOGS := target/test-logs
 STEP := scripts/step.sh
 PY := .venv/bin/python
+# What fails runs once more by itself.
+AGAIN := $(PY) scripts/again.py
 FUZZ_SECONDS ?= 30
 
 .PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust interleavings test-python \
@@ -77,17 +79,15 @@ lint-python:
 	.venv/bin/ruff check scripts python deploy
 
 test-rust: ## Rust unit, integration and doc tests
-	@mkdir -p $(LOGS)
-	cargo test $(LOCKED) --no-fail-fast --lib --bins --tests 2>&1 | tee $(LOGS)/rust.log
-	cargo test $(LOCKED) --no-fail-fast --doc 2>&1 | tee -a $(LOGS)/rust.log
+	$(AGAIN) rust cargo test $(LOCKED) --no-fail-fast --lib --bins --tests
+	$(AGAIN) rust-doc cargo test $(LOCKED) --no-fail-fast --doc
 
 interleavings: ## the data path under thousands of drawn interleavings of its threads and tasks
 	@mkdir -p $(LOGS)
 	cargo test $(LOCKED) --features forebay-engine/shuttle --test interleavings 2>&1 | tee $(LOGS)/rust-interleavings.log
 
 test-python: ## pytest on the installed wheel (`make wheel` first)
-	@mkdir -p $(LOGS)
-	$(PY) -m pytest python/tests --junitxml=$(LOGS)/pytest.xml
+	$(AGAIN) pytest $(PY) -m pytest python/tests
 
 test-scripts:
 	@mkdir -p $(LOGS)

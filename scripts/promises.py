@@ -33,6 +33,8 @@ RUST_BINARY = re.compile(r"^\s+Running (?:unittests )?(?P<path>\S+) \((?P<binary
 # and the name is that of the main thread.
 RUST_SKIPPED = re.compile(r"^(?:test (?P<begun>\S+) \.\.\. )?skipped: test `(?P<name>[\w:]+)`")
 RUST_FAILURE = re.compile(r"^ {4}(?P<name>[\w:]+)$")
+# How the log of a second run ends: that of tests that failed in the first.
+AGAIN = "-again"
 NUMBERS = re.compile(r"(?:^|::|_)(p\d{3}(?:_p\d{3})*)_")
 
 
@@ -146,17 +148,39 @@ def _add(tests: dict[tuple[str, str], Test], test: Test) -> None:
 
 
 def read_run(logs: Path) -> list[Test]:
-    """All tests of the last run; a slow run beside it counts too. Skipped in one log and run in another is run."""
+    """All tests of the last run; a slow run beside it counts too. Skipped in one log and run in another is run, and
+    what failed in a log and passed by itself afterwards (again.py) has passed."""
     tests: dict[tuple[str, str, bool], Test] = {}
     for path in sorted([*logs.glob("rust*.log"), *logs.glob("servers*.log")]):
-        for test in read_rust(path.read_text(errors="replace").splitlines()):
+        if path.stem.endswith(AGAIN):
+            continue
+        for test in _with_second_words(read_rust(_lines(path)), read_rust(_lines(_again(path)))):
             tests.setdefault((test.where, test.name, test.state == "skipped"), test)
             if test.state == "failed":
                 tests[test.where, test.name, False] = test
     ran = [t for t in tests.values() if t.state != "skipped" or (t.where, t.name, False) not in tests]
     for path in sorted(logs.glob("pytest*.xml")):
-        ran += read_junit(path.read_text())
+        if path.stem.endswith(AGAIN):
+            continue
+        second = _again(path)
+        ran += _with_second_words(
+            read_junit(path.read_text()), read_junit(second.read_text()) if second.exists() else []
+        )
     return ran
+
+
+def _again(path: Path) -> Path:
+    return path.with_stem(path.stem + AGAIN)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
+
+
+def _with_second_words(first: list[Test], second: list[Test]) -> list[Test]:
+    """Tests of a run, where those that failed are what they were when they ran again by themselves."""
+    words = {(test.where, test.name): test for test in second}
+    return [words.get((t.where, t.name), t) if t.state == "failed" else t for t in first]
 
 
 def join(promises: list[Promise], tests: Iterable[Test]) -> list[str]:
