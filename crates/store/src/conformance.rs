@@ -1,7 +1,7 @@
 //! What every [`Store`] promises, as checks over the trait.
 //!
 //! Run it on an empty store that takes writes: `forebay_store::conformance::run(store).await`. Each store and each
-//! adapter of this crate passes it in `tests/conformance.rs`; a store of your own should too. A broken promise is a
+//! adapter of this crate passes it in `tests/stores/conformance.rs`; a store of your own should too. A broken promise is a
 //! panic that names it. Objects are written below `conformance/`.
 #![expect(clippy::missing_panics_doc, reason = "panics are how this suite reports")]
 #![expect(clippy::single_range_in_vec_init, reason = "a list of one part is meant")]

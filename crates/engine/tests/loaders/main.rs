@@ -1,0 +1,17 @@
+//! Whole loaders on small datasets, one file for each thing that they promise. Those whose tests look at time, threads or
+//! memory of their process are programs of their own.
+
+mod batching;
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod functions;
+mod ledger;
+mod maker;
+mod materialize;
+mod mix;
+mod order;
+mod parts;
+mod reshard;
+mod resume;
+mod supply;

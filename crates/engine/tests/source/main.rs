@@ -1,0 +1,11 @@
+//! Sources and writers of shards, one file each.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod described;
+mod folder;
+mod listing;
+mod records;
+mod tar;
+mod verify;
+mod writer;
