@@ -12,7 +12,7 @@ pub(crate) use job::{Job, Outcome, Work};
 pub(crate) use open_batch::Assembly;
 
 use crate::batch::{Batch, Fault};
-use crate::meter::Meter;
+use crate::meter::{Lap, Meter};
 use crate::supply::Taken;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use forebay_core::Error;
@@ -207,8 +207,8 @@ impl Board {
     }
 
     /// Blocks until a sample may be prepared; `None` when the board was stopped, or the thread of this number is not
-    /// wanted any more.
-    pub(crate) fn take_work(&self, thread: usize) -> Option<Work> {
+    /// wanted any more. The thread's clock begins anew after a wait.
+    pub(crate) fn take_work(&self, thread: usize, lap: &mut Lap) -> Option<Work> {
         let mut state = self.lock();
         loop {
             if state.stopped.is_some() {
@@ -229,7 +229,9 @@ impl Board {
             state.idle -= 1;
             let waited =
                 if blocked { &self.meter.prep_blocked_nanos } else { &self.meter.prep_starved_nanos };
-            waited.add_time(since.elapsed());
+            let now = Instant::now();
+            waited.add_time(now - since);
+            lap.restart(now);
         }
     }
 

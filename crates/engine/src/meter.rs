@@ -105,6 +105,33 @@ impl Sum {
     }
 }
 
+/// The clock of a thread that goes from one row to the next: read once a row, where it hands one over. What it does between
+/// two rows, such as taking the next one, is part of the next one's time; what it waits for is not.
+#[derive(Debug)]
+pub(crate) struct Lap(Option<std::time::Instant>);
+
+impl Lap {
+    /// Begins now, if anything is to be timed.
+    pub(crate) fn begin(timed: bool) -> Self {
+        Self(timed.then(std::time::Instant::now))
+    }
+
+    /// The time since the last hand-over, of which this is the next.
+    pub(crate) fn hand_over(&mut self) -> Duration {
+        self.0.as_mut().map_or(Duration::ZERO, |since| {
+            let now = std::time::Instant::now();
+            now - std::mem::replace(since, now)
+        })
+    }
+
+    /// What came before this moment was something else.
+    pub(crate) fn restart(&mut self, now: std::time::Instant) {
+        if let Some(since) = &mut self.0 {
+            *since = now;
+        }
+    }
+}
+
 /// Times counted by size, from any thread.
 #[derive(Debug)]
 pub(crate) struct Times {
@@ -262,14 +289,9 @@ mod tests {
 
     /// All that metering does for one step: the hand-over with its split, the step, and every row.
     fn meter_a_step(meter: &Meter, run: &mut ResidentRun, step: u64) {
-        let work: Duration = (0..ROWS)
-            .map(|_| {
-                let since = std::time::Instant::now();
-                let time = since.elapsed();
-                meter.prep_nanos.add_time(time);
-                time
-            })
-            .sum();
+        let mut lap = Lap::begin(meter.is_on());
+        let work: Duration = (0..ROWS).map(|_| lap.hand_over()).sum();
+        meter.prep_nanos.add_time(work);
         let asked = meter.asked(Instant::now());
         let making = Making { work, longest: work, servers: 2, fetch_limit: Duration::MAX };
         let now = Instant::now();
@@ -278,6 +300,20 @@ mod tests {
         meter.took(&took, now);
         meter.transferred(now, Instant::now());
         meter.worked(now, Instant::now());
+    }
+
+    #[test]
+    fn laps_add_up_to_the_time_that_was_not_spent_waiting() {
+        let began = std::time::Instant::now();
+        let mut lap = Lap::begin(true);
+        let first = lap.hand_over();
+        let waited_until = std::time::Instant::now() + Duration::from_secs(5);
+        lap.restart(waited_until);
+        assert_eq!(lap.hand_over(), Duration::ZERO, "a clock that has not come to where the wait ended");
+        assert!(first <= began.elapsed());
+        let mut off = Lap::begin(false);
+        off.restart(waited_until);
+        assert_eq!(off.hand_over(), Duration::ZERO);
     }
 
     #[test]

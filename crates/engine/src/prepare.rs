@@ -8,14 +8,13 @@ use crate::board::{Assembly, Board, Job, Outcome, Work};
 use crate::cache::Cache;
 use crate::config::{LoaderConfig, OnError};
 use crate::inputs::Inputs;
-use crate::meter::Meter;
+use crate::meter::{Lap, Meter};
 use crate::sync::thread;
 use forebay_core::quarantine::{MAX_SUBSTITUTES, substitute_for};
 use forebay_core::{Error, Result};
 use forebay_ops::{Program, SampleContext, Scratch};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// A row that waits for a substitute: batch, row and what was tried.
@@ -45,25 +44,26 @@ impl Preparer {
             self.board.thread_is_ready();
         }
         let mut scratch = self.program.scratch();
-        while let Some(work) = self.board.take_work(thread) {
-            self.prepare(work, &mut scratch, self.meter.is_on());
+        let mut lap = Lap::begin(self.meter.is_on());
+        while let Some(work) = self.board.take_work(thread, &mut lap) {
+            self.prepare(work, &mut scratch, &mut lap);
         }
     }
 
     /// Prepares what is here and may be. For programs that do no work on payloads: this is called by network threads.
     pub(crate) fn prepare_ready(&self) {
         let mut scratch = self.program.scratch();
+        // Handing on is too little to be timed one by one: the clock would take as long.
+        let mut untimed = Lap::begin(false);
         while let Some(work) = self.board.try_take_work() {
-            // Handing on is too little to be timed one by one: the clock would take as long.
-            self.prepare(work, &mut scratch, false);
+            self.prepare(work, &mut scratch, &mut untimed);
         }
     }
 
-    fn prepare(&self, work: Work, scratch: &mut Scratch, timed: bool) {
+    fn prepare(&self, work: Work, scratch: &mut Scratch, lap: &mut Lap) {
         let Work { mut job, batch, mut writer } = work;
         let row = writer.row();
         let context = SampleContext { seed: self.config.seed, epoch: job.epoch, sample_id: job.sample };
-        let since = timed.then(Instant::now);
         let inputs = std::mem::replace(&mut job.inputs, Ok(Vec::new()));
         let claims = std::mem::take(&mut job.claims);
         let result = inputs.and_then(|mut inputs| {
@@ -77,43 +77,41 @@ impl Preparer {
             let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(panicked(&*panic)));
             result.map_err(|error| self.explain(&job, error))
         });
-        if let Some(since) = since {
-            job.prep += since.elapsed();
-        }
+        job.prep += lap.hand_over();
         job.holds.clear();
         match result {
             Ok(true) => {
                 writer.commit();
-                self.finish(batch, row, job, Outcome::Done);
+                self.finish(batch, row, job, Outcome::Done, lap);
             }
             Ok(false) => {
                 drop(writer);
-                self.finish(batch, row, job, Outcome::LeftOut);
+                self.finish(batch, row, job, Outcome::LeftOut, lap);
             }
             Err(error) => {
                 // The writer travels with the job: it must be gone before the board hears that the row is finished.
                 job.writer = Some(writer);
                 match self.config.on_error {
-                    OnError::Raise => self.give_up(batch, row, job, error, true),
-                    OnError::Skip => self.give_up(batch, row, job, error, false),
-                    OnError::Substitute => self.substitute(batch, row, job, error),
+                    OnError::Raise => self.give_up(batch, row, job, error, true, lap),
+                    OnError::Skip => self.give_up(batch, row, job, error, false, lap),
+                    OnError::Substitute => self.substitute(batch, row, job, error, lap),
                 }
             }
         }
     }
 
-    fn give_up(&self, batch: u64, row: usize, mut job: Job, error: Error, fatal: bool) {
+    fn give_up(&self, batch: u64, row: usize, mut job: Job, error: Error, fatal: bool, lap: &mut Lap) {
         drop(job.writer.take());
-        self.finish(batch, row, job, Outcome::Failed { error, fatal });
+        self.finish(batch, row, job, Outcome::Failed { error, fatal }, lap);
     }
 
     /// Tells the board of a row; with the last one of a batch, does what is to be done to the whole of it.
-    fn finish(&self, batch: u64, row: usize, job: Job, outcome: Outcome) {
+    fn finish(&self, batch: u64, row: usize, job: Job, outcome: Outcome, lap: &mut Lap) {
         let Some(assembly) = self.board.finish(batch, row, job, outcome) else { return };
-        let since = Instant::now();
+        lap.hand_over();
         let run = AssertUnwindSafe(|| self.finish_batch(assembly));
         let finished = catch_unwind(run).unwrap_or_else(|panic| Err(panicked(&*panic)));
-        let took = since.elapsed();
+        let took = lap.hand_over();
         self.meter.prep_nanos.add_time(took);
         self.board.finish_batch(batch, finished, took);
     }
@@ -134,7 +132,7 @@ impl Preparer {
         }
     }
 
-    fn substitute(&self, batch: u64, row: usize, mut job: Job, error: Error) {
+    fn substitute(&self, batch: u64, row: usize, mut job: Job, error: Error, lap: &mut Lap) {
         if job.attempt >= MAX_SUBSTITUTES || self.samples < 2 {
             let tried = job.attempt;
             return self.give_up(
@@ -143,6 +141,7 @@ impl Preparer {
                 job,
                 error.while_doing(format!("after {tried} substitutes")),
                 true,
+                lap,
             );
         }
         let bad = job.sample;
