@@ -1,7 +1,8 @@
 """An object store in which every payload takes a given time: as much of S3, path style, as reading needs.
 
 A process of its own, so that the training loop of a test and its store do not wait for each other. Prints its port.
-Whoever has one request in flight at a time gets 1 / seconds payloads a second, however many others there are.
+Whoever asks for one after the other on a connection gets 1 / seconds payloads a second, however many others there are: the
+time between asking and getting is shorter by what passed since the last one, as at a disk that reads ahead.
 
     python slow_store.py SAMPLES SECONDS
 """
@@ -31,6 +32,7 @@ async def serve(samples: int, seconds: float) -> None:
     keys = listing(samples)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop, due = asyncio.get_running_loop(), 0.0
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -45,7 +47,9 @@ async def serve(samples: int, seconds: float) -> None:
                     body, status = BODY[first : last + 1], "206 Partial Content"
                     extra = f"Content-Range: bytes {first}-{last}/{len(BODY)}\r\n"
                 if key and method == "GET":
-                    await asyncio.sleep(seconds)
+                    # Who was away for longer than one payload takes has missed it.
+                    due = max(due + seconds, loop.time())
+                    await asyncio.sleep(due - loop.time())
                 lines = f'HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nETag: "1"\r\n{extra}\r\n'
                 writer.write(lines.encode() + (b"" if method == "HEAD" else body))
                 await writer.drain()
