@@ -16,6 +16,7 @@ pub mod geometry;
 pub mod image;
 mod image_path;
 mod kernels;
+mod mixing;
 pub mod npy;
 mod program;
 pub mod record;

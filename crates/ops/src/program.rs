@@ -145,14 +145,14 @@ impl Program {
         }
     }
 
-    /// Whether batches are to be given to [`Self::finish_batch`].
+    /// Whether finished batches are to be given to [`Self::finish_batch`].
     pub fn has_batch_functions(&self) -> bool {
         self.flow.has_batch_functions()
     }
 
     /// Does what the recipe does to whole batches.
     pub fn finish_batch(&self, (seed, epoch): (u64, u64), ids: &[SampleId], columns: Named) -> Result<Named> {
-        self.flow.call_with_batch((seed, epoch), ids, columns)
+        self.flow.call_with_batch((seed, epoch), ids, columns, &self.pool)
     }
 
     /// Prepares one sample: `inputs[i]` belongs to field `i` of the recipe, `slots[i]` to output `i`. False when a filter

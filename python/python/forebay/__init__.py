@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._materialize import materialize
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
-from forebay._sample_ops import filter, map, map_batch
+from forebay._sample_ops import cutmix, filter, map, map_batch, mixup, mixup_or_cutmix
 from forebay.analysis import Analysis, analyze
 from forebay.batch import Batch, Payloads
 from forebay.dataset import Dataset, join, mix, open, synthetic
@@ -88,6 +88,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "analyze",
+    "cutmix",
     "filter",
     "image",
     "join",
@@ -97,6 +98,8 @@ __all__ = [
     "map_batch",
     "materialize",
     "mix",
+    "mixup",
+    "mixup_or_cutmix",
     "npy",
     "open",
     "raw",

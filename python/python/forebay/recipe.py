@@ -299,6 +299,53 @@ class Image(Column):
         """TrivialAugment (wide): one op drawn from torchvision's list, of a strength drawn from `bins`."""
         return self._op("trivial_augment", bins=bins, interpolation=interpolation, fill=fill)
 
+    def perspective(
+        self,
+        distortion: float = 0.5,
+        p: float = 0.5,
+        *,
+        interpolation: Interpolation = "bilinear",
+        fill: int = 0,
+    ) -> Self:
+        """Looks at the image from the side with probability `p`: each corner moves inwards by up to `distortion` of half
+        a side. The size stays; `fill` is where there was no image."""
+        return self._op("perspective", distortion=distortion, p=p, interpolation=interpolation, fill=fill)
+
+    def auto_augment(
+        self,
+        policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet",
+        *,
+        interpolation: Interpolation = "nearest",
+        fill: int = 0,
+    ) -> Self:
+        """AutoAugment: two ops of fixed strengths, drawn from the list that was found for this dataset."""
+        return self._op("auto_augment", policy=policy, interpolation=interpolation, fill=fill)
+
+    def aug_mix(
+        self,
+        severity: int = 3,
+        *,
+        width: int = 3,
+        depth: int = 0,
+        alpha: float = 1.0,
+        all_ops: bool = True,
+        interpolation: Interpolation = "bilinear",
+        fill: int = 0,
+    ) -> Self:
+        """AugMix: the image laid over what `width` chains of `depth` ops made of it; a depth of 0 draws one to three.
+        Ops have one of `severity` of ten strengths, shares are drawn with `alpha`; without `all_ops`, brightness, color,
+        contrast and sharpness are left out."""
+        return self._op(
+            "aug_mix",
+            severity=severity,
+            width=width,
+            depth=depth,
+            alpha=alpha,
+            all_ops=all_ops,
+            interpolation=interpolation,
+            fill=fill,
+        )
+
     def random_erasing(
         self,
         p: float = 0.5,
@@ -386,14 +433,17 @@ def raw(field: str) -> Column:
 
 
 class SampleOp:
-    """What is done to whole samples, once their columns are made, or to whole batches: see `map`, `filter` and
-    `map_batch` of this package."""
+    """What is done to whole samples, once their columns are made, or to whole batches: see `map`, `filter`, `map_batch`,
+    `mixup`, `cutmix` and `mixup_or_cutmix` of this package."""
 
     __slots__ = ("_data", "_function")
 
-    def __init__(self, op: str, function: Function, **parameters: Any) -> None:
-        self._function, named = _named(function)
-        self._data: dict[str, Any] = {"op": op, "function": named, **parameters}
+    def __init__(self, op: str, function: Function | None, **parameters: Any) -> None:
+        self._function: Called = None
+        self._data: dict[str, Any] = {"op": op}
+        if function is not None:
+            self._function, self._data["function"] = _named(function)
+        self._data.update({name: _plain(value) for name, value in parameters.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """The op as plain data, as JSON and TOML say it."""
@@ -546,7 +596,7 @@ def _given(entries: Iterable[Any]) -> list[Called]:
         if isinstance(entry, Column):
             of_columns += entry._functions
         elif isinstance(entry, SampleOp):
-            of_samples.append(entry._function)
+            of_samples += [entry._function] if "function" in entry._data else []
         elif isinstance(entry, Mapping):
             (of_samples if "op" in entry else of_columns).extend([None] * len(named_in([entry])))
     return of_columns + of_samples
@@ -562,7 +612,7 @@ def _restored(json: str, functions: Sequence[Callable[..., Any]]) -> Recipe:
     return recipe
 
 
-def _sample_op(op: str, function: Function, parameters: dict[str, Any]) -> SampleOp:
+def _sample_op(op: str, function: Function | None, parameters: dict[str, Any]) -> SampleOp:
     return SampleOp(op, function, **parameters)
 
 
@@ -573,4 +623,5 @@ def _name_in(op: Mapping[str, Any]) -> str:
 
 def _repr_op(op: Mapping[str, Any]) -> str:
     given = [f"{name}={value!r}" for name, value in op.items() if name not in ("op", "function")]
-    return f"{op['op']}({', '.join([repr(_name_in(op)), *given])})"
+    named = [repr(_name_in(op))] if "function" in op else []
+    return f"{op['op']}({', '.join([*named, *given])})"

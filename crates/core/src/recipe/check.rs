@@ -4,6 +4,7 @@
 //! in code does.
 
 use super::{Decode, FieldRecipe, Function, Interval, Op, Padded, Recipe, SampleOp, Size};
+use super::{mixing, policies};
 use crate::tensor::Dtype;
 use std::collections::{HashMap, HashSet};
 
@@ -48,13 +49,21 @@ impl Recipe {
         let mut batches = false;
         for (index, op) in self.ops.iter().enumerate() {
             let path = format!("recipe[{}]", self.fields.len() + index);
-            check_function(&path, op.function(), faults);
+            if let Some(function) = op.function() {
+                check_function(&path, function, faults);
+            }
+            faults.extend(&path, mixing::faults(self, index));
             let (SampleOp::Map { fields, .. } | SampleOp::Filter { fields, .. }) = op else {
                 batches = true;
                 continue;
             };
             let name = op.name();
-            faults.unless(!batches, &path, "op", format_args!("`{name}` cannot follow `map_batch`"));
+            faults.unless(
+                !batches,
+                &path,
+                "op",
+                format_args!("`{name}` cannot follow what is of whole batches"),
+            );
             faults.unless(!fields.is_empty(), &path, "fields", "it is given no column");
             for (at, field) in fields.iter().enumerate() {
                 let name = field.as_str();
@@ -272,6 +281,7 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
         Op::Affine(op) => faults.extend(path, op.faults()),
         Op::RandAugment(op) => faults.extend(path, op.faults()),
         Op::TrivialAugment(op) => faults.extend(path, op.faults()),
+        Op::Perspective(_) | Op::AutoAugment(_) | Op::AugMix(_) => faults.extend(path, policies::faults(op)),
         Op::Pad { border, .. } => {
             let sound = border.iter().all(|side| *side <= MAX_SIDE);
             faults.unless(

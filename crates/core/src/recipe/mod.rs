@@ -7,15 +7,19 @@
 mod augment;
 mod check;
 mod function;
+mod mixing;
 mod op;
 mod parse;
+mod policies;
 mod prefix;
 
 pub use augment::{
     Affine, GaussianBlur, Interpolation, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment,
 };
 pub use function::{Function, SampleOp};
+pub use mixing::{Cutmix, Mixing, Mixup, MixupOrCutmix};
 pub use op::{Direction, Filter, Interval, Op, Padded, Size};
+pub use policies::{AugMix, AutoAugment, Perspective, Policy};
 pub use prefix::Cut;
 
 use crate::tensor::{Dtype, Layout};

@@ -1,7 +1,9 @@
 //! Parity with torchvision. Expected pixels are in `tests/data/augment`, made by `make.py` there with transforms v2.
 
 use super::*;
+use crate::augment::space::{self, Entry, Frame};
 use crate::kernels::bend::Motion;
+use crate::kernels::tilt;
 use forebay_core::SampleId;
 use forebay_core::recipe::Interpolation;
 use std::path::Path;
@@ -88,6 +90,46 @@ fn bends_are_torchvisions_to_the_pixel_or_within_a_level() {
             }
         }
     }
+}
+
+#[test]
+fn views_are_torchvisions_to_the_pixel_or_within_a_level() {
+    let whole = [[0.0, 0.0], [16.0, 0.0], [16.0, 15.0], [0.0, 15.0]];
+    for (name, seen) in [
+        ("left", [[3.0, 1.0], [16.0, 0.0], [15.0, 15.0], [1.0, 12.0]]),
+        ("far", [[5.0, 4.0], [12.0, 6.0], [14.0, 13.0], [2.0, 11.0]]),
+    ] {
+        let coefficients = tilt::coefficients(&whole, &seen).unwrap();
+        for (interpolation, kind) in
+            [(Interpolation::Nearest, "nearest"), (Interpolation::Bilinear, "bilinear")]
+        {
+            let made = run(source(), Adjustment::Tilt(Tilt { coefficients, interpolation, fill: 90 }));
+            let (count, most) = differences(&made, &format!("perspective_{name}_{kind}"));
+            match interpolation {
+                Interpolation::Nearest => assert_eq!(count, 0, "{name}"),
+                Interpolation::Bilinear => assert!(most <= 1 && count <= 8, "{count} by {most}: {name}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn inversion_and_mixed_chains_are_torchvisions() {
+    assert_eq!(differences(&run(source(), Adjustment::Invert), "invert"), (0, 0));
+    let frame = Frame { size: (17, 16), bins: 10, interpolation: Interpolation::Nearest, fill: 90 };
+    let made = |entry, magnitude, way: f64| {
+        let strength = way * aug_mix::SPACE.strength(entry, magnitude, &frame);
+        space::adjustment(entry, strength, &frame).unwrap()
+    };
+    let chains = vec![
+        (0.6 * 0.2, vec![made(Entry::Rotate, 5, -1.0), made(Entry::Solarize, 4, 1.0)]),
+        (0.6 * 0.5, vec![made(Entry::ShearX, 8, 1.0), made(Entry::Posterize, 3, 1.0)]),
+        (0.6 * 0.3, vec![made(Entry::Equalize, 0, 1.0), made(Entry::TranslateY, 7, -1.0)]),
+    ];
+    let made = run(source(), Adjustment::Mix(Box::new(Mix { own: 0.4, chains })));
+    let (count, most) = differences(&made, "aug_mix");
+    // Sums are cut to levels: one next to a whole number may fall either way.
+    assert!(most <= 1 && count <= 8, "{count} levels off by {most}");
 }
 
 #[test]

@@ -75,7 +75,10 @@ fn act(op: &Op) -> Option<Act> {
         | Op::Sharpness(_)
         | Op::Affine(_)
         | Op::RandAugment(_)
-        | Op::TrivialAugment(_) => Act::Adjust(Adjuster::of(op)?),
+        | Op::TrivialAugment(_)
+        | Op::Perspective(_)
+        | Op::AutoAugment(_)
+        | Op::AugMix(_) => Act::Adjust(Adjuster::of(op)?),
         Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => return None,
     })
 }

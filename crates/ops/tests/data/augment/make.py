@@ -25,6 +25,18 @@ BENT = {
     "small": (100.0, [0, 0], 0.6, [0.0, 20.0], None),
     "corner": (0.0, [0, 0], 1.0, [16.7, 0.0], [0, 0]),
 }
+# Where the corners of the image are seen.
+SEEN = {
+    "left": [[3, 1], [16, 0], [15, 15], [1, 12]],
+    "far": [[5, 4], [12, 6], [14, 13], [2, 11]],
+}
+# Chains of `AugMix`: an op, one of ten strengths, and whether it works the other way.
+CHAINS = [
+    [("Rotate", 5, True), ("Solarize", 4, False)],
+    [("ShearX", 8, False), ("Posterize", 3, False)],
+    [("Equalize", None, False), ("TranslateY", 7, True)],
+]
+SHARES = [[0.4, 0.6], [0.2, 0.5, 0.3]]
 
 
 def write(name, image):
@@ -46,6 +58,47 @@ for name, (angle, translate, scale, shear, center) in BENT.items():
     for interpolation in ("nearest", "bilinear"):
         options = dict(interpolation=interpolation, fill=[90.0], center=center)
         write(f"affine_{name}_{interpolation}", F.affine(IMAGE, angle, translate, scale, shear, **options))
+
+write("invert", F.invert(IMAGE))
+for name, seen in SEEN.items():
+    corners = [[0, 0], [WIDTH - 1, 0], [WIDTH - 1, HEIGHT - 1], [0, HEIGHT - 1]]
+    for interpolation in ("nearest", "bilinear"):
+        options = dict(interpolation=interpolation, fill=[90.0])
+        write(f"perspective_{name}_{interpolation}", F.perspective(IMAGE, corners, seen, **options))
+
+
+class Scripted(v2.AugMix):
+    """Draws what the chains above say."""
+
+    def __init__(self):
+        super().__init__(severity=10, mixture_width=3, chain_depth=2, interpolation="nearest", fill=90)
+        self.shares = iter(SHARES)
+        self.steps = iter([step for chain in CHAINS for step in chain])
+
+    def _sample_dirichlet(self, params):
+        return torch.tensor([next(self.shares)])
+
+    def _get_random_item(self, dct):
+        name, at, other = next(self.steps)
+        torch.randint = lambda *_: at
+        torch.rand = lambda *_: 0.0 if other else 1.0
+        return name, dct[name]
+
+
+kept = torch.randint, torch.rand
+write("aug_mix", Scripted()(IMAGE))
+torch.randint, torch.rand = kept
+
+policies = {}
+for policy in v2.AutoAugmentPolicy:
+    policies[policy.value] = v2.AutoAugment(policy)._policies
+strengths = {}
+for kind in (v2.AutoAugment, v2.AugMix):
+    of = {name: make(10, 500, 331) for name, (make, _) in kind._AUGMENTATION_SPACE.items()}
+    strengths[kind.__name__] = {
+        name: [0.0] * 10 if made is None else [float(value) for value in made] for name, made in of.items()
+    }
+(ROOT / "policies.json").write_text(json.dumps({"policies": policies, "strengths": strengths}))
 
 spaces = {}
 for kind in (v2.RandAugment, v2.TrivialAugmentWide):
