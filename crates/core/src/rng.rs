@@ -91,11 +91,17 @@ impl Rng {
     /// Fills `shares` with numbers that sum to one (symmetric Dirichlet; two of them: Beta of `alpha` and `alpha`).
     pub fn shares(&mut self, alpha: f64, shares: &mut [f64]) {
         // In logarithms, because Gamma values of a small alpha are too small for a number.
-        shares.iter_mut().for_each(|share| *share = self.log_gamma(alpha));
+        for share in &mut *shares {
+            *share = self.log_gamma(alpha);
+        }
         let most = shares.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        shares.iter_mut().for_each(|share| *share = (*share - most).exp());
+        for share in &mut *shares {
+            *share = (*share - most).exp();
+        }
         let sum: f64 = shares.iter().sum();
-        shares.iter_mut().for_each(|share| *share /= sum);
+        for share in shares {
+            *share /= sum;
+        }
     }
 
     /// Logarithm of a Gamma value (Marsaglia and Tsang, 2000).

@@ -210,9 +210,9 @@ fn with_partners(data: &mut [u8], row_bytes: usize, back: usize, mut mix: impl F
             let smaller = &mut low[at.min(partner) * row_bytes..][..row_bytes];
             let larger = &mut high[..row_bytes];
             if at < partner {
-                mix(smaller, larger)
+                mix(smaller, larger);
             } else {
-                mix(larger, smaller)
+                mix(larger, smaller);
             }
             at = partner;
         }

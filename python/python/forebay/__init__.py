@@ -18,6 +18,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from forebay import recipes
 from forebay._materialize import materialize
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
@@ -42,11 +43,13 @@ from forebay.errors import (
 from forebay.loader import BadSample, Loader, show
 from forebay.recipe import (
     IMAGENET,
+    Boxes,
     Column,
     Image,
     Normalization,
     Recipe,
     SampleOp,
+    boxes,
     image,
     json,
     label,
@@ -65,6 +68,7 @@ __all__ = [
     "Analysis",
     "BadSample",
     "Batch",
+    "Boxes",
     "CancelledError",
     "Column",
     "CorruptError",
@@ -88,6 +92,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "analyze",
+    "boxes",
     "cutmix",
     "filter",
     "image",
@@ -103,6 +108,7 @@ __all__ = [
     "npy",
     "open",
     "raw",
+    "recipes",
     "show",
     "synthetic",
     "text",

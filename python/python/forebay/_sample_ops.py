@@ -66,8 +66,8 @@ def mixup(
 def cutmix(
     classes: int, *, image: str = "jpg", label: str = "cls", alpha: float = 1.0, p: float = 1.0
 ) -> SampleOp:
-    """Puts a box of another image of the batch into every image; the box is drawn for the batch, and labels have the share
-    of its area. Otherwise as `mixup`."""
+    """Puts a box of another image of the batch into every image; the box is drawn for the batch, and labels have the
+    share of its area. Otherwise as `mixup`."""
     return SampleOp("cutmix", None, image=image, label=label, classes=classes, alpha=alpha, p=p)
 
 
@@ -81,7 +81,7 @@ def mixup_or_cutmix(
     cutmix_share: float = 0.5,
     p: float = 1.0,
 ) -> SampleOp:
-    """Mixes a batch with probability `p`, and then with probability `cutmix_share` by `cutmix`, otherwise by `mixup`."""
+    """Mixes a batch with probability `p`: with probability `cutmix_share` by `cutmix`, otherwise by `mixup`."""
     return SampleOp(
         "mixup_or_cutmix",
         None,

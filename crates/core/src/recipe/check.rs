@@ -4,7 +4,7 @@
 //! in code does.
 
 use super::{Decode, FieldRecipe, Function, Interval, Op, Padded, Recipe, SampleOp, Size};
-use super::{mixing, policies};
+use super::{follow, mixing, policies};
 use crate::tensor::Dtype;
 use std::collections::{HashMap, HashSet};
 
@@ -26,6 +26,7 @@ impl Recipe {
         for (index, field) in self.fields.iter().enumerate() {
             let path = format!("recipe[{index}]");
             check_field(&path, field, &mut faults);
+            faults.extend(&path, follow::faults(self, index));
             for name in field.column_names() {
                 if let Some(first) = names.insert(name.clone(), index) {
                     let why =
@@ -166,7 +167,7 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
         let path = format!("{path}.ops[{index}]");
         let name = op.name();
         let pads = matches!(op, Op::PadBatch(_));
-        let pads_any = pads && (maps || matches!(field.decode, Decode::Npy { .. }));
+        let pads_any = pads && (maps || matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_)));
         let for_any_value = pads_any || matches!(op, Op::Delay { .. }) || op.function().is_some();
         if called && !pads && op.function().is_none() {
             let why = "comes after a function: put it before, or do it in the function";
@@ -220,6 +221,7 @@ fn check_decode(path: &str, decode: &Decode, faults: &mut Faults) {
             );
             faults.unless(sound, path, "decode.shape", why);
         }
+        Decode::Boxes(boxes) => faults.extend(&format!("{path}.decode"), boxes.faults()),
         _ => {}
     }
 }
@@ -236,6 +238,7 @@ fn check_dtype(path: &str, field: &FieldRecipe, faults: &mut Faults) {
             let refused = [Dtype::Bool, Dtype::F16, Dtype::Bf16].contains(&dtype);
             (!refused, "an integer type, f32 or f64")
         }
+        Decode::Boxes(ref boxes) => (dtype == boxes.dtype(), boxes.dtype().name()),
         Decode::Json {} | Decode::Text {} | Decode::Bytes {} => (false, "no element type"),
     };
     let why = format!("{} is {offered}, not {}", kind(&field.decode), dtype.name());
@@ -420,5 +423,6 @@ fn kind(decode: &Decode) -> &'static str {
         Decode::Text {} => "text",
         Decode::Label {} => "label",
         Decode::Bytes {} => "bytes",
+        Decode::Boxes(_) => "boxes",
     }
 }

@@ -104,6 +104,7 @@ impl Reading {
             ops: Vec::new(),
             dtype: None,
             layout: crate::tensor::Layout::default(),
+            follow: None,
         };
         let Value::Object(mut entry) = entry else {
             self.broken.push(path.into());
@@ -112,8 +113,8 @@ impl Reading {
         };
         let decode = entry.remove("decode");
         let ops = entry.remove("ops");
-        let template =
-            json!({"field": "x", "name": "x", "dtype": "u8", "layout": "chw", "decode": {"kind": "bytes"}});
+        let template = json!({"field": "x", "name": "x", "dtype": "u8", "layout": "chw", "follow": "x",
+            "decode": {"kind": "bytes"}});
         let template = template.as_object().cloned().unwrap_or_default();
         entry.insert("decode".into(), template["decode"].clone());
         let read = parse_object(path, &entry, &template, "", &mut self.faults);
@@ -325,7 +326,7 @@ fn sample_op_templates() -> [Value; 6] {
 }
 
 /// A sound decoder of each kind with all of its parameters.
-pub(super) fn decode_templates() -> [Value; 6] {
+pub(super) fn decode_templates() -> [Value; 7] {
     [
         json!({"kind": "image", "mode": "rgb", "orientation": "ignore", "max_pixels": 1}),
         json!({"kind": "npy", "shape": [1]}),
@@ -333,5 +334,7 @@ pub(super) fn decode_templates() -> [Value; 6] {
         json!({"kind": "text"}),
         json!({"kind": "label"}),
         json!({"kind": "bytes"}),
+        json!({"kind": "boxes", "part": "keypoints", "stored": "xywh", "format": "xyxy", "min_area": 0.0,
+            "min_visibility": 0.0, "swap": [[0, 1]]}),
     ]
 }

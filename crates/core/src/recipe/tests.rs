@@ -108,6 +108,7 @@ pub(super) fn any_recipe() -> impl Strategy<Value = Recipe> {
             ops,
             dtype: None,
             layout: if hwc { Layout::Hwc } else { Layout::Chw },
+            follow: None,
         }
     });
     let decode = prop_oneof![
@@ -126,6 +127,7 @@ pub(super) fn any_recipe() -> impl Strategy<Value = Recipe> {
             decode,
             ops: Vec::new(),
             layout: Layout::default(),
+            follow: None,
         });
         Recipe { fields: std::iter::once(image).chain(others).collect(), ops: Vec::new() }
     })

@@ -112,6 +112,7 @@ impl Members {
                 ops: Vec::new(),
                 dtype: member.dtype,
                 layout: Layout::default(),
+                follow: None,
             }
         };
         Recipe { fields: self.0.iter().map(field).collect(), ops: Vec::new() }

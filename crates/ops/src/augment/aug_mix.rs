@@ -75,7 +75,9 @@ impl Mix {
         let mut made = Image::default();
         for (share, changes) in &self.chains {
             made.clone_from(image);
-            changes.iter().for_each(|change| change.apply(&mut made, spare));
+            for change in changes {
+                change.apply(&mut made, spare);
+            }
             mix::add(&mut sums, made.pixels(), *share as f32);
         }
         mix::write(&sums, image.pixels_mut());

@@ -23,6 +23,7 @@ fn image(ops: Vec<Op>) -> FieldRecipe {
         ops,
         dtype: None,
         layout: Layout::Hwc,
+        follow: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Mixing against torchvision's formulas, what is drawn how often, and that partners are as they were.
 
 use super::*;
-use proptest::prelude::*;
+use forebay_core::rng::Rng;
+use proptest::prelude::{prop_assert_eq, proptest};
 
 fn recipe(op: &str, dtype: &str, layout: &str) -> Recipe {
     let text = format!(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
@@ -99,6 +100,25 @@ for kind in (v2.AutoAugment, v2.AugMix):
         name: [0.0] * 10 if made is None else [float(value) for value in made] for name, made in of.items()
     }
 (ROOT / "policies.json").write_text(json.dumps({"policies": policies, "strengths": strengths}))
+
+# Boxes in an image of 40 x 30, and where they are afterwards.
+BOXES = [[2.0, 3.0, 20.0, 10.5], [0.0, 0.0, 40.0, 30.0], [30.0, 20.0, 39.0, 29.5], [12.0, 14.0, 13.0, 15.0]]
+COEFFICIENTS = F._geometry._get_perspective_coeffs(
+    [[0, 0], [39, 0], [39, 29], [0, 29]], [[4, 1], [37, 3], [33, 27], [2, 22]]
+)
+moved = {
+    "flip": F.horizontal_flip,
+    "turned": lambda boxes: F.affine(boxes, 25.0, [3, -2], 0.8, [5.0, -3.0]),
+    "tilted": lambda boxes: F.perspective(boxes, None, None, coefficients=COEFFICIENTS),
+    "resized": lambda boxes: F.resize(boxes, [45, 80]),
+    "cropped": lambda boxes: F.crop(boxes, 5, 10, 20, 25),
+    "padded": lambda boxes: F.pad(boxes, [3, 1, 2, 4]),
+}
+found = {"boxes": BOXES, "coefficients": COEFFICIENTS, "moved": {}}
+for name, move in moved.items():
+    boxes = tv_tensors.BoundingBoxes(torch.tensor(BOXES), format="XYXY", canvas_size=(30, 40))
+    found["moved"][name] = F.clamp_bounding_boxes(move(boxes)).tolist()
+(ROOT / "boxes.json").write_text(json.dumps(found))
 
 spaces = {}
 for kind in (v2.RandAugment, v2.TrivialAugmentWide):
