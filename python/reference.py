@@ -28,14 +28,22 @@ SECTIONS: dict[str, list[Any]] = {
         fb.json,
         fb.npy,
         fb.raw,
+        fb.boxes,
         fb.Image,
+        fb.Boxes,
         fb.Column,
         fb.map,
         fb.filter,
         fb.map_batch,
+        fb.mixup,
+        fb.cutmix,
+        fb.mixup_or_cutmix,
         fb.SampleOp,
         fb.Recipe,
         fb.Normalization,
+        fb.recipes.imagenet_train,
+        fb.recipes.imagenet_val,
+        fb.recipes.simclr,
     ],
     "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Stats, fb.BadSample, fb.show, fb.materialize],
     "Stalls": [fb.analyze, fb.Analysis],
@@ -54,7 +62,9 @@ def page() -> str:
 
 
 def describe(thing: Any) -> list[str]:
-    name = f"fb.ray.{thing.__name__}" if thing in SECTIONS["On Ray"] else f"fb.{thing.__name__}"
+    module = "ray." if thing in SECTIONS["On Ray"] else ""
+    module = "recipes." if thing.__module__ == "forebay.recipes" else module
+    name = f"fb.{module}{thing.__name__}"
     parts = [f"### `{name}`\n", signature(name, thing), paragraphs(inspect.getdoc(thing) or "")]
     if not inspect.isclass(thing):
         return parts

@@ -19,6 +19,7 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
     ("name", "needs", "launcher", "said"),
     [
         ("numpy_loop", "numpy", [], "saw 1000 samples, each once"),
+        ("detection", "numpy", [], "boxes of 200 images followed their pixels in 2 epochs"),
         ("ddp", "torch", TORCHRUN, "2 ranks saw 2006 samples in 2 epochs, each once an epoch"),
         ("lightning_fit", "lightning", [], "saw 1000 samples; the checkpoint of step 7 went on with the 650"),
         ("accelerate_loop", "accelerate", [], "saw 1000 samples; the state of step 7 goes on with the 650"),

@@ -19,16 +19,20 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 fn recipes_in_toml_and_json_are_sound_and_the_same() {
     let toml = blocks(RECIPES, "toml");
     let json = blocks(RECIPES, "json");
-    assert_eq!((toml.len(), json.len()), (4, 1));
+    assert_eq!((toml.len(), json.len()), (6, 1));
     let first = Recipe::from_toml(&toml[0]).unwrap();
     assert_eq!(first.fingerprint(), Recipe::from_json(&json[0]).unwrap().fingerprint());
     Recipe::from_toml(&toml[1]).unwrap();
     let ops =
         Recipe::from_toml(&format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{}", toml[2])).unwrap();
-    assert_eq!(ops.fields[0].ops.len(), 19);
+    assert_eq!(ops.fields[0].ops.len(), 22);
     let called =
-        Recipe::from_toml(&format!("[[recipe]]\nfield = 'json'\ndecode = 'json'\n{}", toml[3])).unwrap();
+        Recipe::from_toml(&format!("[[recipe]]\nfield = 'json'\ndecode = 'json'\n{}", toml[4])).unwrap();
     assert_eq!(called.functions().count(), 1);
+    assert_eq!(Recipe::from_toml(&toml[3]).unwrap().followed(2), Some(0));
+    let crop = "ops = [{ op = 'center_crop', size = 9 }]\n[[recipe]]\nfield = 'cls'\ndecode = 'label'";
+    let mixed = format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{crop}\n{}", toml[5]);
+    assert_eq!(Recipe::from_toml(&mixed).unwrap().ops[0].name(), "mixup_or_cutmix");
 }
 
 #[test]
@@ -36,7 +40,7 @@ fn every_op_and_decoder_is_described_with_its_defaults() {
     for op in Op::NAMES {
         assert!(RECIPES.contains(&format!("| `{op}` |")), "{op} is missing");
     }
-    for kind in ["image", "npy", "label", "json", "text", "bytes"] {
+    for kind in ["image", "npy", "label", "json", "text", "bytes", "boxes"] {
         assert!(RECIPES.contains(&format!("| `{kind}` |")), "{kind} is missing");
     }
     // Each op with its required parameters only; what is filled in must be said.
@@ -46,6 +50,7 @@ fn every_op_and_decoder_is_described_with_its_defaults() {
         {\"op\": \"gaussian_blur\", \"kernel\": 9}, {\"op\": \"solarize\", \"threshold\": 9}, {\"op\": \"equalize\"},
         {\"op\": \"posterize\", \"bits\": 8}, {\"op\": \"sharpness\", \"factor\": 9}, {\"op\": \"autocontrast\"},
         {\"op\": \"affine\", \"degrees\": [9, 9]}, {\"op\": \"rand_augment\"}, {\"op\": \"trivial_augment\"},
+        {\"op\": \"perspective\"}, {\"op\": \"auto_augment\"}, {\"op\": \"aug_mix\"},
         {\"op\": \"random_erasing\"}]}]";
     let recipe: serde_json::Value =
         serde_json::from_str(&Recipe::from_json(bare).unwrap().to_json()).unwrap();

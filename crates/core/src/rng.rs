@@ -87,6 +87,40 @@ impl Rng {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
+
+    /// Fills `shares` with numbers that sum to one (symmetric Dirichlet; two of them: Beta of `alpha` and `alpha`).
+    pub fn shares(&mut self, alpha: f64, shares: &mut [f64]) {
+        // In logarithms, because Gamma values of a small alpha are too small for a number.
+        for share in &mut *shares {
+            *share = self.log_gamma(alpha);
+        }
+        let most = shares.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        for share in &mut *shares {
+            *share = (*share - most).exp();
+        }
+        let sum: f64 = shares.iter().sum();
+        for share in shares {
+            *share /= sum;
+        }
+    }
+
+    /// Logarithm of a Gamma value (Marsaglia and Tsang, 2000).
+    fn log_gamma(&mut self, alpha: f64) -> f64 {
+        if alpha < 1.0 {
+            let below = (1.0 - self.unit()).ln() / alpha;
+            return below + self.log_gamma(alpha + 1.0);
+        }
+        let shifted = alpha - 1.0 / 3.0;
+        let width = 1.0 / (9.0 * shifted).sqrt();
+        loop {
+            let x = self.normal();
+            let cube = (1.0 + width * x).powi(3);
+            let chance = (1.0 - self.unit()).ln();
+            if cube > 0.0 && chance < 0.5 * x * x + shifted - shifted * cube + shifted * cube.ln() {
+                return shifted.ln() + cube.ln();
+            }
+        }
+    }
 }
 
 /// Ten rounds of the Philox 4x32 block function (Salmon et al., SC'11).
@@ -145,6 +179,30 @@ mod tests {
         }
         let chi: f64 = counts.iter().map(|c| (f64::from(*c) - 2000.0).powi(2) / 2000.0).sum();
         assert!(chi < 27.9, "chi-square {chi} over 9 degrees of freedom, p < 0.001");
+    }
+
+    #[test]
+    fn shares_sum_to_one_and_have_the_spread_of_a_beta_distribution() {
+        for alpha in [0.2, 1.0, 4.0] {
+            let (mut sum, mut squares) = (0.0, 0.0);
+            for sample in 0..20_000 {
+                let mut shares = [0.0; 2];
+                Rng::for_op(7, 0, SampleId(sample), 1).shares(alpha, &mut shares);
+                assert!((shares[0] + shares[1] - 1.0).abs() < 1e-12 && (0.0..=1.0).contains(&shares[0]));
+                sum += shares[0];
+                squares += shares[0] * shares[0];
+            }
+            let mean = sum / 20_000.0;
+            let variance = squares / 20_000.0 - mean * mean;
+            assert!((mean - 0.5).abs() < 0.012, "{mean} at {alpha}");
+            let expected = 0.25 / (2.0 * alpha + 1.0);
+            assert!((variance / expected - 1.0).abs() < 0.04, "{variance}, not {expected}, at {alpha}");
+        }
+        let mut shares = [0.0; 3];
+        for sample in 0..1000 {
+            Rng::for_op(7, 0, SampleId(sample), 1).shares(1e-3, &mut shares);
+            assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{shares:?}");
+        }
     }
 
     #[test]

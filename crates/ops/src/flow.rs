@@ -6,6 +6,7 @@
 
 use crate::buffer::BufferPool;
 use crate::function::{Call, FUNCTION_STREAM, Function, FunctionKey, Named};
+use crate::mixing::Mixer;
 use crate::value::{Output, OutputKind, Padding, SampleContext, Slot, Tensor, Value};
 use forebay_core::recipe::{self, FieldRecipe, Op, Recipe, SampleOp};
 use forebay_core::rng::fold;
@@ -22,7 +23,7 @@ pub(crate) struct Flow {
     /// After all of them.
     last: Vec<Step>,
     /// With whole batches.
-    batches: Vec<Step>,
+    batches: Vec<OfBatch>,
     /// Places that end in which slot.
     ends: Vec<(usize, usize)>,
     places: usize,
@@ -52,6 +53,12 @@ struct Step {
     /// Places, and the slot that one is written into when nobody looks at it afterwards.
     outputs: Vec<(usize, Option<usize>)>,
     spec: Option<TensorSpec>,
+}
+
+/// What is done to whole batches.
+enum OfBatch {
+    Call(Step),
+    Mix(Mixer),
 }
 
 /// A flow in the making: which columns there are by now.
@@ -109,7 +116,9 @@ impl Planning<'_> {
 
     /// A function of whole samples, or of batches.
     fn sample(&mut self, op: &SampleOp) -> Result<Step> {
-        let step = self.step(op.name(), op.function())?;
+        let function =
+            op.function().ok_or_else(|| Error::internal("a native op is planned as a function"))?;
+        let step = self.step(op.name(), function)?;
         let (SampleOp::Map { fields, .. } | SampleOp::Filter { fields, .. }) = op else { return Ok(step) };
         let mut inputs = Vec::with_capacity(fields.len());
         for name in fields {
@@ -174,8 +183,12 @@ impl Flow {
         }
         let (mut last, mut batches) = (Vec::new(), Vec::new());
         for op in &recipe.ops {
+            if let Some(mixer) = Mixer::of(recipe, op) {
+                batches.push(OfBatch::Mix(mixer));
+                continue;
+            }
             let step = planning.sample(op)?;
-            if matches!(op, SampleOp::MapBatch { .. }) { batches.push(step) } else { last.push(step) }
+            if op.is_of_batches() { batches.push(OfBatch::Call(step)) } else { last.push(step) }
         }
         let Planning { names, alive, touched, .. } = planning;
         let there = alive.into_iter().enumerate().filter_map(|(place, kind)| Some((place, kind?)));
@@ -208,7 +221,7 @@ impl Flow {
         self.last.is_empty() && self.batches.is_empty() && self.after.iter().all(Vec::is_empty)
     }
 
-    /// Whether any function is called with whole batches.
+    /// Whether anything is done to whole batches.
     pub(crate) fn has_batch_functions(&self) -> bool {
         !self.batches.is_empty()
     }
@@ -264,15 +277,23 @@ impl Flow {
         Ok(())
     }
 
-    /// Calls the functions of batches, unless filters left nothing of the batch.
+    /// Does what is done to batches. Functions are not called when filters left nothing of the batch.
     pub(crate) fn call_with_batch(
         &self,
         (seed, epoch): (u64, u64),
         ids: &[SampleId],
         mut columns: Named,
+        pool: &BufferPool,
     ) -> Result<Named> {
-        let steps = if ids.is_empty() { &[][..] } else { &self.batches };
-        for step in steps {
+        for step in &self.batches {
+            let step = match step {
+                OfBatch::Mix(mixer) => {
+                    columns = mixer.run((seed, epoch), ids, columns, pool)?;
+                    continue;
+                }
+                OfBatch::Call(_) if ids.is_empty() => continue,
+                OfBatch::Call(step) => step,
+            };
             // The same batch has the same draw on any number of ranks: it is told by its samples.
             let members = ids.iter().fold(ids.len() as u64, |folded, id| fold(&[folded, id.0]));
             let key = step.key(seed, epoch, members);

@@ -5,6 +5,7 @@
 //! invariant and the ways not taken are in `docs/design/image-path.md`.
 
 mod compile;
+mod follow;
 mod half;
 mod settle;
 
@@ -40,6 +41,8 @@ pub(crate) struct ImagePath {
     layout: Layout,
     /// Columns and rows of every result, when the recipe alone decides them.
     size: Option<(u32, u32)>,
+    /// Whether it is a mask that goes the way of another column's image.
+    follows: bool,
 }
 
 /// What one thread reuses from image to image.

@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "batch rows are written by several threads, and libjpeg-turbo is C")]
 
 pub mod augment;
+mod boxes;
 pub mod buffer;
 pub mod collate;
 pub mod decode;
@@ -16,9 +17,11 @@ pub mod geometry;
 pub mod image;
 mod image_path;
 mod kernels;
+mod mixing;
 pub mod npy;
 mod program;
 pub mod record;
+pub mod track;
 mod value;
 
 pub use buffer::{Buffer, BufferPool};

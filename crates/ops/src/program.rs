@@ -3,6 +3,7 @@
 //! The program decides which path a column takes and hands each column its slot. How an image becomes a row is in
 //! [`crate::image_path`], what an op does in [`crate::augment`], how bytes become values in [`crate::decode`].
 
+use crate::boxes;
 use crate::buffer::BufferPool;
 use crate::decode::{json, label, npy, text};
 use crate::flow::{Flow, Home, make_held};
@@ -10,7 +11,7 @@ use crate::function::{Function, Functions, Named, Uncalled};
 use crate::image_path::{HEADER_BYTES, ImagePath, ImageScratch};
 use crate::value::{Input, Output, OutputKind, Padding, SampleContext, Slot, Value};
 use bytes::Bytes;
-use forebay_core::recipe::{Decode, FieldRecipe, Op, Recipe};
+use forebay_core::recipe::{Boxes, Decode, FieldRecipe, Op, Recipe};
 use forebay_core::tensor::{Dtype, TensorSpec};
 use forebay_core::{Error, Facts, Result, SampleId};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ impl Scratch {
 struct Column {
     field: String,
     path: Path,
+    /// The column of images that it follows.
+    follow: Option<usize>,
     /// What ops other than an image's take together.
     delay: Duration,
 }
@@ -57,6 +60,7 @@ enum Path {
     Json,
     Text,
     Bytes,
+    Boxes(Boxes),
 }
 
 impl Program {
@@ -82,7 +86,12 @@ impl Program {
         let mut kinds = Vec::with_capacity(recipe.fields.len());
         for (index, field) in recipe.fields.iter().enumerate() {
             let mut found = Vec::new();
-            if let Some((column, kind)) = Column::compile(index, &field.native(), &mut found) {
+            let follow = recipe.followed(index);
+            let number = follow.unwrap_or(index);
+            if let Some((mut column, kind)) =
+                Column::compile(number, &recipe.effective(index).native(), &mut found)
+            {
+                column.follow = follow;
                 columns.push(column);
                 kinds.push(kind);
             }
@@ -145,14 +154,14 @@ impl Program {
         }
     }
 
-    /// Whether batches are to be given to [`Self::finish_batch`].
+    /// Whether finished batches are to be given to [`Self::finish_batch`].
     pub fn has_batch_functions(&self) -> bool {
         self.flow.has_batch_functions()
     }
 
     /// Does what the recipe does to whole batches.
     pub fn finish_batch(&self, (seed, epoch): (u64, u64), ids: &[SampleId], columns: Named) -> Result<Named> {
-        self.flow.call_with_batch((seed, epoch), ids, columns)
+        self.flow.call_with_batch((seed, epoch), ids, columns, &self.pool)
     }
 
     /// Prepares one sample: `inputs[i]` belongs to field `i` of the recipe, `slots[i]` to output `i`. False when a filter
@@ -175,7 +184,11 @@ impl Program {
         }
         let mut held = if self.flow.is_empty() { Vec::new() } else { self.flow.held() };
         for (index, (column, input)) in self.columns.iter().zip(inputs).enumerate() {
-            let mut fill = |slot: &mut Slot<'_>| column.prepare(sample, input, slot, scratch, &self.pool);
+            let mut fill = |slot: &mut Slot<'_>| {
+                let follows = |at: usize| self.image_path(at).map(|path| (path, &inputs[at]));
+                let followed = column.follow.map(follows).transpose()?;
+                column.prepare(sample, input, followed, slot, scratch, &self.pool)
+            };
             let filled = match self.flow.home(index) {
                 Home::Slot(slot) => fill(&mut slots[*slot]),
                 Home::Held(kind) => make_held(kind, &self.pool, fill).map(|value| held[index] = value),
@@ -217,7 +230,7 @@ impl Column {
                     Op::Delay { seconds } => {
                         delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default();
                     }
-                    Op::PadBatch(_) if matches!(field.decode, Decode::Npy { .. }) => {}
+                    Op::PadBatch(_) if matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_)) => {}
                     _ => faults.push(format!("`{}` works on images only", op.name())),
                 }
             }
@@ -240,22 +253,37 @@ impl Column {
             Decode::Json {} => (Path::Json, OutputKind::Json),
             Decode::Text {} => (Path::Text, OutputKind::Text),
             Decode::Bytes {} => (Path::Bytes, OutputKind::Bytes),
+            Decode::Boxes(boxes) => (Path::Boxes(boxes.clone()), OutputKind::Tensors),
         };
         let kind = match (kind, Padding::of(field)) {
             (OutputKind::Tensors, Some(padding)) => OutputKind::Padded(padding),
             (kind, _) => kind,
         };
-        Some((Self { field: field.field.clone(), path, delay }, kind))
+        Some((Self { field: field.field.clone(), path, follow: None, delay }, kind))
     }
 
     fn prepare(
         &self,
         sample: &SampleContext,
         input: &Input,
+        followed: Option<(&ImagePath, &Input)>,
         slot: &mut Slot<'_>,
         scratch: &mut Scratch,
         pool: &BufferPool,
     ) -> Result<()> {
+        let size = match followed {
+            None => None,
+            Some((path, input)) => Some((path, path.stored_size(input, scratch.image()?)?)),
+        };
+        if let (Path::Image(own), Some((_, expected))) = (&self.path, size) {
+            let found = own.stored_size(input, scratch.image()?)?;
+            if found != expected {
+                let ((width, height), (other_width, other_height)) = (found, expected);
+                return Err(Error::corrupt(format!(
+                    "follow an image of {other_width}x{other_height}: this one is {width}x{height}"
+                )));
+            }
+        }
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);
         }
@@ -294,6 +322,11 @@ impl Column {
             Path::Json => Value::Json(json::decode(payload)?.to_owned()),
             Path::Text => Value::Text(text::decode(payload)?.to_owned()),
             Path::Bytes => Value::Bytes(Bytes::clone(payload)),
+            Path::Boxes(recipe) => {
+                let (path, size) = size.ok_or_else(|| Error::internal("boxes follow no image"))?;
+                let moves = path.moves(sample, size, scratch.image()?)?;
+                boxes::prepare(recipe, payload, size, &moves, pool)?
+            }
         };
         match slot {
             Slot::Value(place) => **place = Some(value),

@@ -18,10 +18,11 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from forebay import recipes
 from forebay._materialize import materialize
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
-from forebay._sample_ops import filter, map, map_batch
+from forebay._sample_ops import cutmix, filter, map, map_batch, mixup, mixup_or_cutmix
 from forebay.analysis import Analysis, analyze
 from forebay.batch import Batch, Payloads
 from forebay.dataset import Dataset, join, mix, open, synthetic
@@ -42,11 +43,13 @@ from forebay.errors import (
 from forebay.loader import BadSample, Loader, show
 from forebay.recipe import (
     IMAGENET,
+    Boxes,
     Column,
     Image,
     Normalization,
     Recipe,
     SampleOp,
+    boxes,
     image,
     json,
     label,
@@ -65,6 +68,7 @@ __all__ = [
     "Analysis",
     "BadSample",
     "Batch",
+    "Boxes",
     "CancelledError",
     "Column",
     "CorruptError",
@@ -88,6 +92,8 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "analyze",
+    "boxes",
+    "cutmix",
     "filter",
     "image",
     "join",
@@ -97,9 +103,12 @@ __all__ = [
     "map_batch",
     "materialize",
     "mix",
+    "mixup",
+    "mixup_or_cutmix",
     "npy",
     "open",
     "raw",
+    "recipes",
     "show",
     "synthetic",
     "text",

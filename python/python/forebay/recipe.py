@@ -22,11 +22,13 @@ from forebay.errors import InvalidConfigError
 
 __all__ = [
     "IMAGENET",
+    "Boxes",
     "Column",
     "Image",
     "Normalization",
     "Recipe",
     "SampleOp",
+    "boxes",
     "image",
     "json",
     "label",
@@ -45,6 +47,7 @@ Dtype: TypeAlias = Literal[
 ]
 Filter: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear"]
+BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 
 
 Function: TypeAlias = Callable[..., Any] | str
@@ -154,8 +157,15 @@ class Column:
     def __repr__(self) -> str:
         decode = dict(self._data["decode"])
         kind = decode.pop("kind")
+        part, swap = (
+            (decode.pop("part", "boxes"), decode.pop("swap", [])) if kind == "boxes" else ("boxes", [])
+        )
         arguments = [repr(self._data["field"]), *(f"{name}={value!r}" for name, value in decode.items())]
+        if "follow" in self._data:
+            arguments.append(f"follow={self._data['follow']!r}")
         text = f"{'raw' if kind == 'bytes' else kind}({', '.join(arguments)})"
+        if part != "boxes":
+            text += f".{part}({f'swap={swap!r}' if swap else ''})"
         for op in self._data.get("ops", []):
             named = [repr(_name_in(op))] if "function" in op else []
             given = [f"{name}={value!r}" for name, value in op.items() if name not in ("op", "function")]
@@ -299,6 +309,53 @@ class Image(Column):
         """TrivialAugment (wide): one op drawn from torchvision's list, of a strength drawn from `bins`."""
         return self._op("trivial_augment", bins=bins, interpolation=interpolation, fill=fill)
 
+    def perspective(
+        self,
+        distortion: float = 0.5,
+        p: float = 0.5,
+        *,
+        interpolation: Interpolation = "bilinear",
+        fill: int = 0,
+    ) -> Self:
+        """Looks at the image from the side with probability `p`: each corner moves inwards by up to `distortion` of
+        half a side. The size stays; `fill` is where there was no image."""
+        return self._op("perspective", distortion=distortion, p=p, interpolation=interpolation, fill=fill)
+
+    def auto_augment(
+        self,
+        policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet",
+        *,
+        interpolation: Interpolation = "nearest",
+        fill: int = 0,
+    ) -> Self:
+        """AutoAugment: two ops of fixed strengths, drawn from the list that was found for this dataset."""
+        return self._op("auto_augment", policy=policy, interpolation=interpolation, fill=fill)
+
+    def aug_mix(
+        self,
+        severity: int = 3,
+        *,
+        width: int = 3,
+        depth: int = 0,
+        alpha: float = 1.0,
+        all_ops: bool = True,
+        interpolation: Interpolation = "bilinear",
+        fill: int = 0,
+    ) -> Self:
+        """AugMix: the image laid over what `width` chains of `depth` ops made of it; a depth of 0 draws one to three.
+        Ops have one of `severity` of ten strengths, shares are drawn with `alpha`; without `all_ops`, brightness,
+        color, contrast and sharpness are left out."""
+        return self._op(
+            "aug_mix",
+            severity=severity,
+            width=width,
+            depth=depth,
+            alpha=alpha,
+            all_ops=all_ops,
+            interpolation=interpolation,
+            fill=fill,
+        )
+
     def random_erasing(
         self,
         p: float = 0.5,
@@ -331,6 +388,42 @@ class Image(Column):
         """Order of the axes: channels first, as PyTorch expects, or last."""
         return self._with(layout=layout)
 
+    def views(self, names: int | Sequence[str]) -> list[Self]:
+        """This column several times, each with draws of its own, as contrastive learning takes it: `[*view.views(2),
+        fb.label()]` has the columns `jpg_0` and `jpg_1`.
+
+        names: names of the columns, or how many; then they are `NAME_0` and so on.
+        """
+        if isinstance(names, int):
+            own = str(self._data.get("name", self._data["field"].split(";")[0]))
+            names = [f"{own}_{number}" for number in range(names)]
+        return [self.named(name) for name in names]
+
+
+class Boxes(Column):
+    """A column of boxes that moves with the geometry of an image, and the columns that belong to it."""
+
+    __slots__ = ()
+
+    def labels(self, name: str = "labels") -> Self:
+        """A column of the labels of the boxes that are left: `i64`, one for each box."""
+        return self._part("labels").named(name)
+
+    def keypoints(self, name: str = "keypoints", *, swap: Sequence[Sequence[int]] = ()) -> Self:
+        """A column of the keypoints of the boxes that are left: `f32`, `[boxes, keypoints, 3]`, of `x`, `y` and
+        visibility. Points that are not seen any more are all zero.
+
+        name: name of the column.
+        swap: pairs of keypoints that change places when the image is mirrored, such as left and right eye.
+        """
+        pairs = {"swap": [list(pair) for pair in swap]} if swap else {}
+        return self._part("keypoints", **pairs).named(name)
+
+    def _part(self, part: str, **parameters: Any) -> Self:
+        plain = {name: value for name, value in self._data.items() if name not in ("ops", "dtype")}
+        column = type(self)(plain, ())
+        return column._with(decode={**self._data["decode"], "part": part, **parameters})
+
 
 def image(
     field: str = "jpg",
@@ -338,6 +431,7 @@ def image(
     mode: Literal["rgb", "gray", "rgba"] = "rgb",
     orientation: Literal["ignore", "apply"] = "ignore",
     max_pixels: int | None = None,
+    follow: str | None = None,
 ) -> Image:
     """A column of images: JPEG, PNG or WebP, told apart by their first bytes.
 
@@ -345,11 +439,41 @@ def image(
     mode: channels of the result.
     orientation: whether the EXIF orientation is applied.
     max_pixels: larger images are refused before they are decoded; about 179 million when not given.
+    follow: name of another column of images. This one is a mask of it, of the same size, and goes through the same
+        geometry: pixels as they are, 0 where there was no image. Only `pad_batch` and functions may be added.
     """
     decode: dict[str, Any] = {"kind": "image", "mode": mode, "orientation": orientation}
     if max_pixels is not None:
         decode["max_pixels"] = max_pixels
-    return Image({"field": field, "decode": decode})
+    return Image({"field": field, "decode": decode} | ({} if follow is None else {"follow": follow}))
+
+
+def boxes(
+    field: str = "json",
+    *,
+    follow: str,
+    stored: BoxFormat = "xywh",
+    format: BoxFormat = "xyxy",
+    min_area: float = 0.0,
+    min_visibility: float = 0.0,
+) -> Boxes:
+    """A column of boxes that go where the pixels of an image go: crop, flip, resize, pad, `affine`, `perspective`, and
+    what policies draw of these. `f32`, `[boxes, 4]`; with `pad_batch` one tensor, and lengths beside it.
+
+    The field holds JSON: a list of annotations as COCO has them (`bbox`, `category_id`, `keypoints`), an object with
+    such a list under `annotations`, or an object of lists, `boxes`, `labels` and `keypoints`. Coordinates are pixels
+    of the stored image, from its left and top edge. Boxes of which nothing is seen are dropped, and so are those
+    below the limits; `labels()` and `keypoints()` are columns that drop the same.
+
+    follow: name of the column of images.
+    stored: what the four numbers are: `xywh` as COCO has it, `xyxy`, or `cxcywh`.
+    format: what they are in the batch.
+    min_area: least area of a box in the batch, in pixels.
+    min_visibility: least share of a box that is still seen.
+    """
+    decode = {"kind": "boxes", "stored": stored, "format": format}
+    rule = {"min_area": min_area, "min_visibility": min_visibility}
+    return Boxes({"field": field, "name": "boxes", "decode": decode | rule, "follow": follow})
 
 
 def label(field: str = "cls") -> Column:
@@ -386,14 +510,17 @@ def raw(field: str) -> Column:
 
 
 class SampleOp:
-    """What is done to whole samples, once their columns are made, or to whole batches: see `map`, `filter` and
-    `map_batch` of this package."""
+    """What is done to whole samples, once their columns are made, or to whole batches: see `map`, `filter`,
+    `map_batch`, `mixup`, `cutmix` and `mixup_or_cutmix` of this package."""
 
     __slots__ = ("_data", "_function")
 
-    def __init__(self, op: str, function: Function, **parameters: Any) -> None:
-        self._function, named = _named(function)
-        self._data: dict[str, Any] = {"op": op, "function": named, **parameters}
+    def __init__(self, op: str, function: Function | None, **parameters: Any) -> None:
+        self._function: Called = None
+        self._data: dict[str, Any] = {"op": op}
+        if function is not None:
+            self._function, self._data["function"] = _named(function)
+        self._data.update({name: _plain(value) for name, value in parameters.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """The op as plain data, as JSON and TOML say it."""
@@ -472,6 +599,10 @@ class Recipe:
         """The recipe as TOML text, with one `[[recipe]]` table per column."""
         return _native.recipe_to_toml(self._json)
 
+    def __str__(self) -> str:
+        """The recipe as TOML, as `to_toml` gives it."""
+        return self.to_toml()
+
     def entries(self) -> list[dict[str, Any]]:
         """The recipe as plain data, with all defaults."""
         return list(_json.loads(self._json))
@@ -546,7 +677,7 @@ def _given(entries: Iterable[Any]) -> list[Called]:
         if isinstance(entry, Column):
             of_columns += entry._functions
         elif isinstance(entry, SampleOp):
-            of_samples.append(entry._function)
+            of_samples += [entry._function] if "function" in entry._data else []
         elif isinstance(entry, Mapping):
             (of_samples if "op" in entry else of_columns).extend([None] * len(named_in([entry])))
     return of_columns + of_samples
@@ -562,7 +693,7 @@ def _restored(json: str, functions: Sequence[Callable[..., Any]]) -> Recipe:
     return recipe
 
 
-def _sample_op(op: str, function: Function, parameters: dict[str, Any]) -> SampleOp:
+def _sample_op(op: str, function: Function | None, parameters: dict[str, Any]) -> SampleOp:
     return SampleOp(op, function, **parameters)
 
 
@@ -573,4 +704,5 @@ def _name_in(op: Mapping[str, Any]) -> str:
 
 def _repr_op(op: Mapping[str, Any]) -> str:
     given = [f"{name}={value!r}" for name, value in op.items() if name not in ("op", "function")]
-    return f"{op['op']}({', '.join([repr(_name_in(op)), *given])})"
+    named = [repr(_name_in(op))] if "function" in op else []
+    return f"{op['op']}({', '.join([*named, *given])})"

@@ -225,7 +225,7 @@ fn check_bins(bins: u32) -> Option<Fault> {
     within("bins", f64::from(bins), 2.0, f64::from(MAX_BINS))
 }
 
-fn within(name: &'static str, value: f64, low: f64, high: f64) -> Option<Fault> {
+pub(super) fn within(name: &'static str, value: f64, low: f64, high: f64) -> Option<Fault> {
     (!(low..=high).contains(&value)).then(|| (name, format!("{value} is not in {low}..={high}")))
 }
 

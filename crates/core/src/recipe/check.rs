@@ -4,6 +4,7 @@
 //! in code does.
 
 use super::{Decode, FieldRecipe, Function, Interval, Op, Padded, Recipe, SampleOp, Size};
+use super::{follow, mixing, policies};
 use crate::tensor::Dtype;
 use std::collections::{HashMap, HashSet};
 
@@ -25,6 +26,7 @@ impl Recipe {
         for (index, field) in self.fields.iter().enumerate() {
             let path = format!("recipe[{index}]");
             check_field(&path, field, &mut faults);
+            faults.extend(&path, follow::faults(self, index));
             for name in field.column_names() {
                 if let Some(first) = names.insert(name.clone(), index) {
                     let why =
@@ -48,13 +50,21 @@ impl Recipe {
         let mut batches = false;
         for (index, op) in self.ops.iter().enumerate() {
             let path = format!("recipe[{}]", self.fields.len() + index);
-            check_function(&path, op.function(), faults);
+            if let Some(function) = op.function() {
+                check_function(&path, function, faults);
+            }
+            faults.extend(&path, mixing::faults(self, index));
             let (SampleOp::Map { fields, .. } | SampleOp::Filter { fields, .. }) = op else {
                 batches = true;
                 continue;
             };
             let name = op.name();
-            faults.unless(!batches, &path, "op", format_args!("`{name}` cannot follow `map_batch`"));
+            faults.unless(
+                !batches,
+                &path,
+                "op",
+                format_args!("`{name}` cannot follow what is of whole batches"),
+            );
             faults.unless(!fields.is_empty(), &path, "fields", "it is given no column");
             for (at, field) in fields.iter().enumerate() {
                 let name = field.as_str();
@@ -157,7 +167,7 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
         let path = format!("{path}.ops[{index}]");
         let name = op.name();
         let pads = matches!(op, Op::PadBatch(_));
-        let pads_any = pads && (maps || matches!(field.decode, Decode::Npy { .. }));
+        let pads_any = pads && (maps || matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_)));
         let for_any_value = pads_any || matches!(op, Op::Delay { .. }) || op.function().is_some();
         if called && !pads && op.function().is_none() {
             let why = "comes after a function: put it before, or do it in the function";
@@ -211,6 +221,7 @@ fn check_decode(path: &str, decode: &Decode, faults: &mut Faults) {
             );
             faults.unless(sound, path, "decode.shape", why);
         }
+        Decode::Boxes(boxes) => faults.extend(&format!("{path}.decode"), boxes.faults()),
         _ => {}
     }
 }
@@ -227,6 +238,7 @@ fn check_dtype(path: &str, field: &FieldRecipe, faults: &mut Faults) {
             let refused = [Dtype::Bool, Dtype::F16, Dtype::Bf16].contains(&dtype);
             (!refused, "an integer type, f32 or f64")
         }
+        Decode::Boxes(ref boxes) => (dtype == boxes.dtype(), boxes.dtype().name()),
         Decode::Json {} | Decode::Text {} | Decode::Bytes {} => (false, "no element type"),
     };
     let why = format!("{} is {offered}, not {}", kind(&field.decode), dtype.name());
@@ -272,6 +284,7 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
         Op::Affine(op) => faults.extend(path, op.faults()),
         Op::RandAugment(op) => faults.extend(path, op.faults()),
         Op::TrivialAugment(op) => faults.extend(path, op.faults()),
+        Op::Perspective(_) | Op::AutoAugment(_) | Op::AugMix(_) => faults.extend(path, policies::faults(op)),
         Op::Pad { border, .. } => {
             let sound = border.iter().all(|side| *side <= MAX_SIDE);
             faults.unless(
@@ -410,5 +423,6 @@ fn kind(decode: &Decode) -> &'static str {
         Decode::Text {} => "text",
         Decode::Label {} => "label",
         Decode::Bytes {} => "bytes",
+        Decode::Boxes(_) => "boxes",
     }
 }

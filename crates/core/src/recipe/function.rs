@@ -3,7 +3,7 @@
 //! A recipe stays plain data: a function stands there by the name under which it can be imported, with a fingerprint of
 //! its source, so that a changed function is a changed recipe. Who calls it is decided where recipes are run.
 
-use super::{FieldRecipe, Op, Recipe};
+use super::{Cutmix, FieldRecipe, Mixup, MixupOrCutmix, Op, Recipe};
 use serde::{Deserialize, Serialize};
 
 /// A function, by name.
@@ -71,6 +71,12 @@ pub enum SampleOp {
         /// What is called.
         function: Function,
     },
+    /// Blends every image of a batch with another one, and their labels.
+    Mixup(Mixup),
+    /// Puts a box of another image into every image of a batch, and mixes their labels.
+    Cutmix(Cutmix),
+    /// One of the two, drawn for each batch.
+    MixupOrCutmix(MixupOrCutmix),
 }
 
 impl SampleOp {
@@ -80,15 +86,19 @@ impl SampleOp {
             Self::Map { .. } => "map",
             Self::Filter { .. } => "filter",
             Self::MapBatch { .. } => "map_batch",
+            Self::Mixup(_) => "mixup",
+            Self::Cutmix(_) => "cutmix",
+            Self::MixupOrCutmix(_) => "mixup_or_cutmix",
         }
     }
 
-    /// What it calls.
-    pub fn function(&self) -> &Function {
+    /// What it calls, when it is one of the user's functions.
+    pub fn function(&self) -> Option<&Function> {
         match self {
             Self::Map { function, .. } | Self::Filter { function, .. } | Self::MapBatch { function } => {
-                function
+                Some(function)
             }
+            Self::Mixup(_) | Self::Cutmix(_) | Self::MixupOrCutmix(_) => None,
         }
     }
 
@@ -97,7 +107,7 @@ impl SampleOp {
         match self {
             Self::Map { fields, outputs, .. } if outputs.is_empty() => fields,
             Self::Map { outputs, .. } => outputs,
-            Self::Filter { .. } | Self::MapBatch { .. } => &[],
+            _ => &[],
         }
     }
 }
@@ -133,6 +143,6 @@ impl Recipe {
     /// Every function in the order in which they are called: those of columns, of samples, of batches.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         let of_columns = self.fields.iter().flat_map(|field| &field.ops).filter_map(Op::function);
-        of_columns.chain(self.ops.iter().map(SampleOp::function))
+        of_columns.chain(self.ops.iter().filter_map(SampleOp::function))
     }
 }

@@ -6,16 +6,22 @@
 
 mod augment;
 mod check;
+mod follow;
 mod function;
+mod mixing;
 mod op;
 mod parse;
+mod policies;
 mod prefix;
 
 pub use augment::{
     Affine, GaussianBlur, Interpolation, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment,
 };
+pub use follow::{BoxFormat, BoxPart, Boxes};
 pub use function::{Function, SampleOp};
+pub use mixing::{Cutmix, Mixing, Mixup, MixupOrCutmix};
 pub use op::{Direction, Filter, Interval, Op, Padded, Size};
+pub use policies::{AugMix, AutoAugment, Perspective, Policy};
 pub use prefix::Cut;
 
 use crate::tensor::{Dtype, Layout};
@@ -63,6 +69,9 @@ pub struct FieldRecipe {
     /// Axis order of images.
     #[serde(default)]
     pub layout: Layout,
+    /// Column of images whose geometry this one follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow: Option<String>,
 }
 
 /// How stored bytes become a value.
@@ -95,6 +104,8 @@ pub enum Decode {
     Label {},
     /// The payload as it is.
     Bytes {},
+    /// Annotations of an image in JSON, as COCO has them: boxes, labels or keypoints.
+    Boxes(Boxes),
 }
 
 /// Channels of a decoded image.
@@ -175,6 +186,7 @@ impl FieldRecipe {
                 Some(if normalized { Dtype::F32 } else { Dtype::U8 })
             }
             (None, Decode::Label {}) => Some(Dtype::I64),
+            (None, Decode::Boxes(boxes)) => Some(boxes.dtype()),
             _ => None,
         }
     }

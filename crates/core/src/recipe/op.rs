@@ -1,7 +1,10 @@
 //! The ops a recipe may name, with their parameters and defaults. Defaults are those of torchvision where it has
 //! the op, so that a recipe carried over gives the same distribution.
 
-use super::{Affine, Function, GaussianBlur, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment};
+use super::{
+    Affine, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, RandAugment, Sharpness,
+    Solarize, TrivialAugment,
+};
 use crate::tensor::Dtype;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +111,12 @@ pub enum Op {
     RandAugment(RandAugment),
     /// One op of random strength, drawn from a fixed list.
     TrivialAugment(TrivialAugment),
+    /// Looks at the image from the side, with a probability.
+    Perspective(Perspective),
+    /// Two ops of fixed strengths, drawn from a list that was found by search.
+    AutoAugment(AutoAugment),
+    /// The image laid over what chains of ops made of it.
+    AugMix(AugMix),
     /// Blanks a random rectangle with probability `p`.
     RandomErasing {
         /// Probability.
@@ -263,6 +272,9 @@ impl Op {
             Self::Affine(_) => "affine",
             Self::RandAugment(_) => "rand_augment",
             Self::TrivialAugment(_) => "trivial_augment",
+            Self::Perspective(_) => "perspective",
+            Self::AutoAugment(_) => "auto_augment",
+            Self::AugMix(_) => "aug_mix",
             Self::RandomErasing { .. } => "random_erasing",
             Self::Normalize { .. } => "normalize",
             Self::PadBatch(_) => "pad_batch",
@@ -273,7 +285,7 @@ impl Op {
     }
 
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 23] = [
+    pub const NAMES: [&str; 26] = [
         "resize",
         "center_crop",
         "random_crop",
@@ -291,6 +303,9 @@ impl Op {
         "affine",
         "rand_augment",
         "trivial_augment",
+        "perspective",
+        "auto_augment",
+        "aug_mix",
         "random_erasing",
         "normalize",
         "pad_batch",
@@ -302,7 +317,12 @@ impl Op {
     /// Whether the result depends on chance, so that it must be drawn anew each epoch and never be cached.
     pub fn is_random(&self) -> bool {
         match self {
-            Self::RandomCrop { .. } | Self::RandomResizedCrop { .. } | Self::TrivialAugment(_) => true,
+            Self::RandomCrop { .. }
+            | Self::RandomResizedCrop { .. }
+            | Self::TrivialAugment(_)
+            | Self::AutoAugment(_)
+            | Self::AugMix(_) => true,
+            Self::Perspective(op) => op.p > 0.0,
             Self::RandAugment(op) => op.n > 0,
             Self::Flip { p, .. }
             | Self::Grayscale { p }

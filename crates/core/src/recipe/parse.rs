@@ -104,6 +104,7 @@ impl Reading {
             ops: Vec::new(),
             dtype: None,
             layout: crate::tensor::Layout::default(),
+            follow: None,
         };
         let Value::Object(mut entry) = entry else {
             self.broken.push(path.into());
@@ -112,8 +113,8 @@ impl Reading {
         };
         let decode = entry.remove("decode");
         let ops = entry.remove("ops");
-        let template =
-            json!({"field": "x", "name": "x", "dtype": "u8", "layout": "chw", "decode": {"kind": "bytes"}});
+        let template = json!({"field": "x", "name": "x", "dtype": "u8", "layout": "chw", "follow": "x",
+            "decode": {"kind": "bytes"}});
         let template = template.as_object().cloned().unwrap_or_default();
         entry.insert("decode".into(), template["decode"].clone());
         let read = parse_object(path, &entry, &template, "", &mut self.faults);
@@ -276,7 +277,7 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// A sound op of each name with all of its parameters.
-pub(super) fn op_templates() -> [Value; 23] {
+pub(super) fn op_templates() -> [Value; 26] {
     let interval = [0.5, 1.0];
     let function = json!({"name": "module:name", "source": "", "random": false});
     [
@@ -298,6 +299,10 @@ pub(super) fn op_templates() -> [Value; 23] {
             "shear": [0.0, 0.0, 0.0, 0.0], "interpolation": "nearest", "fill": 0}),
         json!({"op": "rand_augment", "n": 2, "magnitude": 0, "bins": 31, "interpolation": "nearest", "fill": 0}),
         json!({"op": "trivial_augment", "bins": 31, "interpolation": "nearest", "fill": 0}),
+        json!({"op": "perspective", "distortion": 0.5, "p": 0.5, "interpolation": "nearest", "fill": 0}),
+        json!({"op": "auto_augment", "policy": "imagenet", "interpolation": "nearest", "fill": 0}),
+        json!({"op": "aug_mix", "severity": 3, "width": 3, "depth": 0, "alpha": 1.0, "all_ops": true,
+            "interpolation": "nearest", "fill": 0}),
         json!({"op": "random_erasing", "p": 0.5, "scale": interval, "ratio": interval, "value": 0.0}),
         json!({"op": "normalize", "mean": [0.5], "std": [0.5]}),
         json!({"op": "pad_batch", "value": 0, "multiple": 1, "to": 1, "mask": false}),
@@ -308,16 +313,20 @@ pub(super) fn op_templates() -> [Value; 23] {
 }
 
 /// A sound op on samples of each name with all of its parameters.
-fn sample_op_templates() -> [Value; 3] {
+fn sample_op_templates() -> [Value; 6] {
     [
         json!({"op": "map", "function": "module:name", "fields": ["x"], "outputs": ["x"]}),
         json!({"op": "filter", "function": "module:name", "fields": ["x"]}),
         json!({"op": "map_batch", "function": "module:name"}),
+        json!({"op": "mixup", "image": "x", "label": "x", "classes": 2, "alpha": 1.0, "p": 1.0}),
+        json!({"op": "cutmix", "image": "x", "label": "x", "classes": 2, "alpha": 1.0, "p": 1.0}),
+        json!({"op": "mixup_or_cutmix", "image": "x", "label": "x", "classes": 2, "mixup_alpha": 1.0,
+            "cutmix_alpha": 1.0, "cutmix_share": 0.5, "p": 1.0}),
     ]
 }
 
 /// A sound decoder of each kind with all of its parameters.
-pub(super) fn decode_templates() -> [Value; 6] {
+pub(super) fn decode_templates() -> [Value; 7] {
     [
         json!({"kind": "image", "mode": "rgb", "orientation": "ignore", "max_pixels": 1}),
         json!({"kind": "npy", "shape": [1]}),
@@ -325,5 +334,7 @@ pub(super) fn decode_templates() -> [Value; 6] {
         json!({"kind": "text"}),
         json!({"kind": "label"}),
         json!({"kind": "bytes"}),
+        json!({"kind": "boxes", "part": "keypoints", "stored": "xywh", "format": "xyxy", "min_area": 0.0,
+            "min_visibility": 0.0, "swap": [[0, 1]]}),
     ]
 }

@@ -49,8 +49,15 @@ impl Recipe {
             let mut others = others.map(|(_, other)| other);
             others.any(|other| self.fields[at].alternatives().any(|name| feeds(other, name)))
         };
+        // Who follows draws the geometry from the image as it is stored, and does it to what is stored.
+        let is_tied = |at: usize| {
+            self.followed(at).is_some()
+                || (0..self.fields.len()).any(|other| self.followed(other) == Some(at))
+        };
         let cuts = |(at, field): (usize, &FieldRecipe)| {
-            if is_shared(at) { Vec::new() } else { field.cuts() }
+            let mut cuts = if is_shared(at) { Vec::new() } else { field.cuts() };
+            cuts.retain(|cut| cut.ops == 0 || !is_tied(at));
+            cuts
         };
         self.fields.iter().enumerate().map(cuts).collect()
     }
@@ -195,6 +202,20 @@ mod tests {
                          {"field": "left", "decode": "image"}]"#;
         let cuts = Recipe::from_json(recipe).unwrap().cuts();
         assert_eq!(cuts.iter().map(Vec::len).collect::<Vec<_>>(), [0, 0, 1]);
+    }
+
+    #[test]
+    fn what_is_followed_and_what_follows_is_kept_as_decoded_only() {
+        let ops = [RESIZE, CROP].join(",");
+        let text = format!(
+            r#"[{{"field": "jpg", "decode": "image", "ops": [{ops}]}},
+                {{"field": "mask", "decode": "image", "follow": "jpg"}},
+                {{"field": "json", "decode": "boxes", "follow": "jpg"}}]"#
+        );
+        let cuts = Recipe::from_json(&text).unwrap().cuts();
+        let names: Vec<Vec<&str>> =
+            cuts.iter().map(|cuts| cuts.iter().map(|cut| cut.name).collect()).collect();
+        assert_eq!(names, [vec!["decode"], vec!["decode"], vec![]]);
     }
 
     proptest! {

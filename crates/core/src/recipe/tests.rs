@@ -63,6 +63,22 @@ fn image_op() -> impl Strategy<Value = Op> {
         (2u32..=65_536, interpolation(), any::<u8>()).prop_map(|(bins, interpolation, fill)| {
             Op::TrivialAugment(TrivialAugment { bins, interpolation, fill })
         }),
+        (p.clone(), p.clone(), interpolation(), any::<u8>()).prop_map(
+            |(distortion, p, interpolation, fill)| {
+                Op::Perspective(Perspective { distortion, p, interpolation, fill })
+            }
+        ),
+        (prop::sample::select(vec![Policy::Imagenet, Policy::Cifar10, Policy::Svhn]), interpolation())
+            .prop_map(|(policy, interpolation)| Op::AutoAugment(AutoAugment {
+                policy,
+                interpolation,
+                fill: 3
+            })),
+        (1u32..=10, 1u32..=16, 0u32..=16, 0.01f64..1000.0, any::<bool>(), interpolation()).prop_map(
+            |(severity, width, depth, alpha, all_ops, interpolation)| {
+                Op::AugMix(AugMix { severity, width, depth, alpha, all_ops, interpolation, fill: 9 })
+            }
+        ),
         (p, interval(), interval(), 0.0f64..=255.0).prop_map(|(p, scale, ratio, value)| Op::RandomErasing {
             p,
             scale,
@@ -92,6 +108,7 @@ pub(super) fn any_recipe() -> impl Strategy<Value = Recipe> {
             ops,
             dtype: None,
             layout: if hwc { Layout::Hwc } else { Layout::Chw },
+            follow: None,
         }
     });
     let decode = prop_oneof![
@@ -110,6 +127,7 @@ pub(super) fn any_recipe() -> impl Strategy<Value = Recipe> {
             decode,
             ops: Vec::new(),
             layout: Layout::default(),
+            follow: None,
         });
         Recipe { fields: std::iter::once(image).chain(others).collect(), ops: Vec::new() }
     })
@@ -290,6 +308,13 @@ fn each_semantic_fault_is_found() {
         (image(json!([{"op": "rand_augment", "magnitude": 31}])), "ops[0].magnitude: 31 is not below"),
         (image(json!([{"op": "rand_augment", "n": 65}])), "ops[0].n: 65"),
         (image(json!([{"op": "trivial_augment", "bins": 1}])), "ops[0].bins: 1 is not in 2..=65536"),
+        (image(json!([{"op": "perspective", "distortion": 1.5}])), "ops[0].distortion: 1.5"),
+        (image(json!([{"op": "perspective", "p": 2}])), "ops[0].p: 2"),
+        (image(json!([{"op": "auto_augment", "policy": "mnist"}])), "ops[0].policy: unknown variant `mnist`"),
+        (image(json!([{"op": "aug_mix", "severity": 11}])), "ops[0].severity: 11 is not in 1..=10"),
+        (image(json!([{"op": "aug_mix", "width": 0}])), "ops[0].width: 0"),
+        (image(json!([{"op": "aug_mix", "depth": 17}])), "ops[0].depth: 17"),
+        (image(json!([{"op": "aug_mix", "alpha": 0}])), "ops[0].alpha: 0"),
         (image(json!([{"op": "random_erasing", "value": -1}])), "ops[0].value: -1"),
         (image(json!([{"op": "delay", "seconds": -1}])), "ops[0].seconds: -1"),
         (image(json!([normalize, normalize])), "ops[1]: `normalize` stands there twice"),
@@ -313,6 +338,40 @@ fn each_semantic_fault_is_found() {
             message.contains(expected) && !message.contains("faults"),
             "{expected}\nis not all of\n{message}"
         );
+    }
+}
+
+#[test]
+fn mixing_comes_last_and_knows_its_columns() {
+    let images = json!({"field": "jpg", "decode": "image", "ops": [{"op": "center_crop", "size": 9}]});
+    let labels = json!({"field": "cls", "decode": "label"});
+    let mixed = |op: Value| json!([images, labels, op]);
+    let mixup = json!({"op": "mixup", "image": "jpg", "label": "cls", "classes": 10});
+    let with = |key: &str, value: Value| {
+        let mut op = mixup.clone();
+        op[key] = value;
+        mixed(op)
+    };
+    let recipe = Recipe::from_value(mixed(mixup.clone())).unwrap();
+    assert!(recipe.ops[0].is_of_batches() && recipe.functions().count() == 0);
+    let back = Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap();
+    assert_eq!((&back, back.fingerprint()), (&recipe, recipe.fingerprint()));
+    for (recipe, fault) in [
+        (with("classes", json!(0)), "recipe[2].classes: 0 is not in 1..="),
+        (with("alpha", json!(0)), "recipe[2].alpha: 0"),
+        (with("p", json!(1.5)), "recipe[2].p: 1.5"),
+        (with("image", json!("png")), "recipe[2].image: `png` is no column of images"),
+        (with("label", json!("jpg")), "recipe[2].label: `jpg` is no column of labels"),
+        (with("share", json!(1)), "recipe[2].share: there is no such parameter"),
+        (json!([images, labels, mixup, mixup]), "recipe[2].op: `mixup` mixes what everything else has made"),
+        (json!([{"field": "jpg", "decode": "image"}, labels, mixup]), "recipe[2].image: `jpg`"),
+        (
+            json!([images, {"field": "cls", "decode": "label", "ops": [{"op": "map", "function": "a:b"}]}, mixup]),
+            "recipe[2].label: `cls` is what a function makes",
+        ),
+    ] {
+        let error = Recipe::from_value(recipe).unwrap_err();
+        assert!(error.message().contains(fault), "{error}");
     }
 }
 

@@ -52,8 +52,8 @@ impl Members {
     /// The members that samples of this recipe have.
     pub(super) fn of(recipe: &Recipe) -> Result<Self> {
         let program = Program::outline(recipe)?;
-        if program.has_batch_functions() {
-            let why = "materialize: `map_batch` is of whole batches, and samples are saved";
+        if let Some(op) = recipe.ops.iter().find(|op| op.is_of_batches()) {
+            let why = format!("materialize: `{}` is of whole batches, and samples are saved", op.name());
             return Err(Error::unsupported(why).with_hint("leave it to the recipe that reads what was saved"));
         }
         let mut members: Vec<Member> = Vec::with_capacity(recipe.fields.len());
@@ -112,6 +112,7 @@ impl Members {
                 ops: Vec::new(),
                 dtype: member.dtype,
                 layout: Layout::default(),
+                follow: None,
             }
         };
         Recipe { fields: self.0.iter().map(field).collect(), ops: Vec::new() }

@@ -1,7 +1,9 @@
 //! Parity with torchvision. Expected pixels are in `tests/data/augment`, made by `make.py` there with transforms v2.
 
 use super::*;
+use crate::augment::space::{self, Entry, Frame};
 use crate::kernels::bend::Motion;
+use crate::kernels::tilt;
 use forebay_core::SampleId;
 use forebay_core::recipe::Interpolation;
 use std::path::Path;
@@ -18,7 +20,7 @@ fn dull() -> Image {
     Image::from_pixels(17, 16, 3, data("augment/dull.raw")).unwrap()
 }
 
-fn run(mut image: Image, adjustment: Adjustment) -> Image {
+fn run(mut image: Image, adjustment: &Adjustment) -> Image {
     adjustment.apply(&mut image, &mut Image::default());
     image
 }
@@ -34,31 +36,31 @@ fn differences(image: &Image, name: &str) -> (usize, u8) {
 #[test]
 fn changes_of_levels_are_torchvisions_to_the_level() {
     for threshold in [0.0, 99.5, 128.0, 255.0] {
-        let made = run(source(), Adjustment::Solarize { threshold });
+        let made = run(source(), &Adjustment::Solarize { threshold });
         assert_eq!(differences(&made, &format!("solarize_{threshold:?}")), (0, 0));
     }
     for bits in [0, 1, 4, 7, 8] {
-        let made = run(source(), Adjustment::Posterize { bits });
+        let made = run(source(), &Adjustment::Posterize { bits });
         assert_eq!(differences(&made, &format!("posterize_{bits}")), (0, 0));
     }
-    assert_eq!(differences(&run(dull(), Adjustment::Autocontrast), "autocontrast"), (0, 0));
+    assert_eq!(differences(&run(dull(), &Adjustment::Autocontrast), "autocontrast"), (0, 0));
     // Nine of it, because an image of so few pixels is left as it is.
     let mut tiled = Image::new(51, 48, 3);
     for (at, pixel) in tiled.pixels_mut().chunks_exact_mut(3).enumerate() {
         pixel.copy_from_slice(dull().pixel(at as u32 % 51 % 17, at as u32 / 51 % 16));
     }
-    assert_eq!(differences(&run(tiled, Adjustment::Equalize), "equalize"), (0, 0));
+    assert_eq!(differences(&run(tiled, &Adjustment::Equalize), "equalize"), (0, 0));
 }
 
 #[test]
 fn blurs_and_sharpness_are_torchvisions_within_a_level() {
     for (kernel, sigma) in [(3, 0.5), (5, 1.3), (9, 2.0), (23, 0.1)] {
-        let made = run(source(), Adjustment::Blur { kernel, sigma });
+        let made = run(source(), &Adjustment::Blur { kernel, sigma });
         let (count, most) = differences(&made, &format!("blur_{kernel}_{sigma:?}"));
         assert!(most <= 1 && count <= 8, "{count} levels off by {most} at {kernel}, {sigma}");
     }
     for factor in [0.0, 0.5, 1.0, 1.9, 7.3] {
-        let made = run(source(), Adjustment::Sharpness { factor });
+        let made = run(source(), &Adjustment::Sharpness { factor });
         let (count, most) = differences(&made, &format!("sharpness_{factor:?}"));
         assert!(most <= 1 && count <= 8, "{count} levels off by {most} at {factor}");
     }
@@ -79,7 +81,7 @@ fn bends_are_torchvisions_to_the_pixel_or_within_a_level() {
             [(Interpolation::Nearest, "nearest"), (Interpolation::Bilinear, "bilinear")]
         {
             let bend = Bend { matrix: motion.inverse(), interpolation, fill: 90 };
-            let made = run(source(), Adjustment::Bend(bend));
+            let made = run(source(), &Adjustment::Bend(bend));
             let (count, most) = differences(&made, &format!("affine_{name}_{kind}"));
             match interpolation {
                 // 272 pixels, of which none lies so near to the middle between two that the last bit decides.
@@ -88,6 +90,46 @@ fn bends_are_torchvisions_to_the_pixel_or_within_a_level() {
             }
         }
     }
+}
+
+#[test]
+fn views_are_torchvisions_to_the_pixel_or_within_a_level() {
+    let whole = [[0.0, 0.0], [16.0, 0.0], [16.0, 15.0], [0.0, 15.0]];
+    for (name, seen) in [
+        ("left", [[3.0, 1.0], [16.0, 0.0], [15.0, 15.0], [1.0, 12.0]]),
+        ("far", [[5.0, 4.0], [12.0, 6.0], [14.0, 13.0], [2.0, 11.0]]),
+    ] {
+        let coefficients = tilt::coefficients(&whole, &seen).unwrap();
+        for (interpolation, kind) in
+            [(Interpolation::Nearest, "nearest"), (Interpolation::Bilinear, "bilinear")]
+        {
+            let made = run(source(), &Adjustment::Tilt(Tilt { coefficients, interpolation, fill: 90 }));
+            let (count, most) = differences(&made, &format!("perspective_{name}_{kind}"));
+            match interpolation {
+                Interpolation::Nearest => assert_eq!(count, 0, "{name}"),
+                Interpolation::Bilinear => assert!(most <= 1 && count <= 8, "{count} by {most}: {name}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn inversion_and_mixed_chains_are_torchvisions() {
+    assert_eq!(differences(&run(source(), &Adjustment::Invert), "invert"), (0, 0));
+    let frame = Frame { size: (17, 16), bins: 10, interpolation: Interpolation::Nearest, fill: 90 };
+    let made = |entry, magnitude, way: f64| {
+        let strength = way * aug_mix::SPACE.strength(entry, magnitude, &frame);
+        space::adjustment(entry, strength, &frame).unwrap()
+    };
+    let chains = vec![
+        (0.6 * 0.2, vec![made(Entry::Rotate, 5, -1.0), made(Entry::Solarize, 4, 1.0)]),
+        (0.6 * 0.5, vec![made(Entry::ShearX, 8, 1.0), made(Entry::Posterize, 3, 1.0)]),
+        (0.6 * 0.3, vec![made(Entry::Equalize, 0, 1.0), made(Entry::TranslateY, 7, -1.0)]),
+    ];
+    let made = run(source(), &Adjustment::Mix(Box::new(Mix { own: 0.4, chains })));
+    let (count, most) = differences(&made, "aug_mix");
+    // Sums are cut to levels: one next to a whole number may fall either way.
+    assert!(most <= 1 && count <= 8, "{count} levels off by {most}");
 }
 
 #[test]
@@ -106,7 +148,7 @@ fn neutral_parameters_leave_the_image_as_it_is() {
             fill: 9,
         }),
     ] {
-        assert_eq!(run(source(), neutral), source(), "{neutral:?}");
+        assert_eq!(run(source(), &neutral), source(), "{neutral:?}");
     }
 }
 

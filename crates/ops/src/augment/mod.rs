@@ -6,6 +6,8 @@
 
 pub(crate) mod adjustment;
 mod affine;
+mod aug_mix;
+mod auto_augment;
 mod autocontrast;
 pub mod center_crop;
 pub mod color_jitter;
@@ -15,6 +17,7 @@ mod gaussian_blur;
 pub mod grayscale;
 pub mod normalize;
 pub mod pad;
+mod perspective;
 mod posterize;
 mod rand_augment;
 pub mod random_crop;

@@ -6,8 +6,14 @@ use forebay_core::recipe::RandAugment;
 use forebay_core::rng::Rng;
 
 /// Strengths of torchvision's `RandAugment`.
-pub(crate) const SPACE: Space =
-    Space { shear: 0.3, translate: Translate::Share(150.0 / 331.0), rotate: 30.0, factor: 0.9, bits: 4 };
+pub(crate) const SPACE: Space = Space {
+    shear: 0.3,
+    translate: Translate::Share(150.0 / 331.0),
+    rotate: 30.0,
+    factor: 0.9,
+    bits: 4,
+    most_bits: 8,
+};
 
 /// What is done to an image of `size` columns and rows, in order.
 pub(crate) fn draw(op: &RandAugment, size: (u32, u32), rng: &mut Rng) -> impl Iterator<Item = Adjustment> {

@@ -26,10 +26,12 @@ pub(crate) enum Entry {
     Solarize,
     AutoContrast,
     Equalize,
+    /// Not of the list that all others are drawn from: a policy names it.
+    Invert,
 }
 
 impl Entry {
-    /// The whole list.
+    /// The list that is drawn from.
     pub(crate) const ALL: [Self; 14] = [
         Self::Identity,
         Self::ShearX,
@@ -54,8 +56,8 @@ impl Entry {
 
     /// Whether the strength works either way.
     fn is_signed(self) -> bool {
-        use Entry::{AutoContrast, Equalize, Identity, Posterize, Solarize};
-        !matches!(self, Identity | Posterize | Solarize | AutoContrast | Equalize)
+        use Entry::{AutoContrast, Equalize, Identity, Invert, Posterize, Solarize};
+        !matches!(self, Identity | Posterize | Solarize | AutoContrast | Equalize | Invert)
     }
 }
 
@@ -72,6 +74,8 @@ pub(crate) struct Space {
     pub(crate) factor: f64,
     /// Bits that are lost.
     pub(crate) bits: u8,
+    /// Bits of which they are lost.
+    pub(crate) most_bits: u8,
 }
 
 /// How far images are moved at most.
@@ -103,7 +107,7 @@ impl Space {
             Translate::Share(share) => share * f64::from(side),
         };
         match entry {
-            Entry::Identity | Entry::AutoContrast | Entry::Equalize => 0.0,
+            Entry::Identity | Entry::AutoContrast | Entry::Equalize | Entry::Invert => 0.0,
             Entry::ShearX | Entry::ShearY => line(0.0, self.shear),
             Entry::TranslateX => line(0.0, far(frame.size.0)),
             Entry::TranslateY => line(0.0, far(frame.size.1)),
@@ -111,7 +115,7 @@ impl Space {
             Entry::Brightness | Entry::Color | Entry::Contrast | Entry::Sharpness => line(0.0, self.factor),
             Entry::Posterize => {
                 let step = f64::from(frame.bins - 1) / f64::from(self.bits);
-                f64::from((8.0 - magnitude as f32 / step as f32).round_ties_even())
+                f64::from((f32::from(self.most_bits) - magnitude as f32 / step as f32).round_ties_even())
             }
             Entry::Solarize => line(1.0, 0.0),
         }
@@ -146,6 +150,7 @@ pub(crate) fn adjustment(entry: Entry, strength: f64, frame: &Frame) -> Option<A
         Entry::Solarize => return Some(Adjustment::Solarize { threshold: 255.0 * strength }),
         Entry::AutoContrast => return Some(Adjustment::Autocontrast),
         Entry::Equalize => return Some(Adjustment::Equalize),
+        Entry::Invert => return Some(Adjustment::Invert),
         Entry::ShearX => {
             Motion { centre: corner, shear: [strength.atan().to_degrees(), 0.0], ..Motion::NONE }
         }

@@ -58,6 +58,9 @@ fn kind(adjustment: &Adjustment) -> &'static str {
         Adjustment::Autocontrast => "autocontrast",
         Adjustment::Equalize => "equalize",
         Adjustment::Blur { .. } => "blur",
+        Adjustment::Invert => "invert",
+        Adjustment::Tilt(_) => "tilt",
+        Adjustment::Mix(_) => "mix",
     }
 }
 

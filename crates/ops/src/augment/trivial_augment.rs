@@ -6,8 +6,14 @@ use forebay_core::recipe::TrivialAugment;
 use forebay_core::rng::Rng;
 
 /// Strengths of torchvision's `TrivialAugmentWide`.
-pub(crate) const SPACE: Space =
-    Space { shear: 0.99, translate: Translate::Pixels(32.0), rotate: 135.0, factor: 0.99, bits: 6 };
+pub(crate) const SPACE: Space = Space {
+    shear: 0.99,
+    translate: Translate::Pixels(32.0),
+    rotate: 135.0,
+    factor: 0.99,
+    bits: 6,
+    most_bits: 8,
+};
 
 /// What is done to an image of `size` columns and rows; nothing when the identity is drawn.
 pub(crate) fn draw(op: &TrivialAugment, size: (u32, u32), rng: &mut Rng) -> Option<Adjustment> {

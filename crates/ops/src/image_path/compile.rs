@@ -13,7 +13,8 @@ use forebay_core::tensor::Dtype;
 use std::time::Duration;
 
 impl ImagePath {
-    /// Compiles column number `column`, or adds what is wrong to `faults`.
+    /// Compiles column number `column`, or adds what is wrong to `faults`. A mask is compiled under the number of the column
+    /// that it follows: so it draws what that one draws.
     pub(crate) fn compile(column: usize, field: &FieldRecipe, faults: &mut Vec<String>) -> Option<Self> {
         let Decode::Image { mode, orientation, max_pixels } = field.decode else { return None };
         let before = faults.len();
@@ -45,7 +46,14 @@ impl ImagePath {
         if faults.len() > before {
             return None;
         }
-        Some(Self { mode, orientation, max_pixels, steps, finish, tail, dtype, layout: field.layout, size })
+        let follows = field.follow.is_some();
+        if follows {
+            // What an image has at its end moves no pixels.
+            tail = Vec::new();
+            steps = steps.into_iter().filter_map(Step::for_mask).collect();
+        }
+        let layout = field.layout;
+        Some(Self { mode, orientation, max_pixels, steps, finish, tail, dtype, layout, size, follows })
     }
 }
 
@@ -75,7 +83,10 @@ fn act(op: &Op) -> Option<Act> {
         | Op::Sharpness(_)
         | Op::Affine(_)
         | Op::RandAugment(_)
-        | Op::TrivialAugment(_) => Act::Adjust(Adjuster::of(op)?),
+        | Op::TrivialAugment(_)
+        | Op::Perspective(_)
+        | Op::AutoAugment(_)
+        | Op::AugMix(_) => Act::Adjust(Adjuster::of(op)?),
         Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => return None,
     })
 }

@@ -84,9 +84,7 @@ impl ImagePath {
         scratch: &mut ImageScratch,
         pool: &BufferPool,
     ) -> Result<()> {
-        let pixels = Pixels::parse(kept, self.mode.channels())
-            .ok_or_else(|| Error::corrupt(format!("read kept pixels: {} bytes are none", kept.len())))?;
-        self.prepare_from(sample, &Source::Pixels(pixels), slot, scratch, pool)
+        self.prepare_from(sample, &Source::parse(kept, self.mode.channels())?, slot, scratch, pool)
     }
 
     fn settle_until(&self, ops: usize, payload: &[u8], scratch: &mut ImageScratch) -> Result<Info> {
@@ -119,6 +117,14 @@ impl<'a> Pixels<'a> {
             && bytes == pixels.len() as u64;
         let image = ImageRef { width, height, channels, pixels };
         sound.then_some(Self { done: done as usize, unit: Some(unit).filter(|unit| *unit > 0), image })
+    }
+}
+
+impl<'a> Source<'a> {
+    /// Kept pixels.
+    pub(super) fn parse(kept: &'a [u8], channels: usize) -> Result<Self> {
+        let none = || Error::corrupt(format!("read kept pixels: {} bytes are none", kept.len()));
+        Pixels::parse(kept, channels).map(Source::Pixels).ok_or_else(none)
     }
 }
 

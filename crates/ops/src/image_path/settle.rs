@@ -1,6 +1,6 @@
 //! Settling a sample before a pixel exists: chance is drawn, geometry folded, changes of pixels noted.
 
-use super::{ImagePath, ImageScratch};
+use super::{ImagePath, ImageScratch, follow};
 use crate::augment::adjustment::{Adjuster, Adjustment};
 use crate::augment::{center_crop, flip, pad, random_crop, random_resized_crop, resize};
 use crate::augment::{color_jitter, grayscale::Grayscale, random_erasing::RandomErasing};
@@ -88,7 +88,12 @@ impl ImagePath {
                 Act::ColorJitter(op) => Some(Change::Color(op.draw(rng))),
                 Act::Grayscale(op) => op.draw(rng).then_some(Change::Gray(Grayscale { p: 1.0 })),
                 Act::Adjust(op) => {
-                    op.draw(chain.size(), rng, |drawn| note(Change::Adjust(drawn), chain, changes));
+                    op.draw(chain.size(), rng, |drawn| {
+                        let drawn = if self.follows { follow::change_of_mask(&drawn) } else { Some(drawn) };
+                        if let Some(drawn) = drawn {
+                            note(Change::Adjust(drawn), chain, changes);
+                        }
+                    });
                     None
                 }
                 Act::RandomErasing(op) => {

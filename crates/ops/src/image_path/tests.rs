@@ -23,6 +23,7 @@ fn image(ops: Vec<Op>) -> FieldRecipe {
         ops,
         dtype: None,
         layout: Layout::Hwc,
+        follow: None,
     }
 }
 
@@ -223,7 +224,7 @@ fn every_fault_of_a_recipe_is_named_at_once() {
     assert!(error.message().contains("recipe[0]") && error.message().contains("recipe[1]"), "{error}");
 }
 
-const ADJUSTERS: [&str; 9] = [
+const ADJUSTERS: [&str; 12] = [
     r#"{"op": "gaussian_blur", "kernel": 9}"#,
     r#"{"op": "solarize", "threshold": 100}"#,
     r#"{"op": "posterize", "bits": 3}"#,
@@ -233,6 +234,9 @@ const ADJUSTERS: [&str; 9] = [
     r#"{"op": "affine", "degrees": [-90, 90], "translate": [0.2, 0.2], "interpolation": "bilinear"}"#,
     r#"{"op": "rand_augment", "n": 3}"#,
     r#"{"op": "trivial_augment"}"#,
+    r#"{"op": "perspective", "p": 1}"#,
+    r#"{"op": "auto_augment", "policy": "svhn"}"#,
+    r#"{"op": "aug_mix", "severity": 10}"#,
 ];
 
 fn op() -> impl Strategy<Value = Op> {

@@ -73,7 +73,7 @@ impl Bend {
     }
 
     fn run_on<const C: usize>(&self, from: ImageRef<'_>, to: &mut [u8]) {
-        let source = Source::<C> { from, pixels: from.pixels.as_chunks().0 };
+        let source = Source::<C>::new(from);
         let (to, _) = to.as_chunks_mut::<C>();
         if to.is_empty() {
             return;
@@ -89,21 +89,32 @@ impl Bend {
                 let x = x as f32 - (width - 1.0) * 0.5;
                 let at_x = (x * xx + y * xy + x0 + 1.0) * half_x - 0.5;
                 let at_y = (x * yx + y * yy + y0 + 1.0) * half_y - 0.5;
-                *pixel = match self.interpolation {
-                    Interpolation::Nearest => source.nearest(at_x, at_y).unwrap_or([self.fill; C]),
-                    Interpolation::Bilinear => source.blend(at_x, at_y, f32::from(self.fill)),
-                };
+                *pixel = source.at(at_x, at_y, self.interpolation, self.fill);
             }
         }
     }
 }
 
-struct Source<'a, const C: usize> {
+/// Pixels to be looked at anywhere.
+pub(super) struct Source<'a, const C: usize> {
     from: ImageRef<'a>,
     pixels: &'a [[u8; C]],
 }
 
-impl<const C: usize> Source<'_, C> {
+impl<'a, const C: usize> Source<'a, C> {
+    pub(super) fn new(from: ImageRef<'a>) -> Self {
+        Self { from, pixels: from.pixels.as_chunks().0 }
+    }
+
+    /// What is at a place, `fill` where there is nothing.
+    #[inline]
+    pub(super) fn at(&self, x: f32, y: f32, interpolation: Interpolation, fill: u8) -> [u8; C] {
+        match interpolation {
+            Interpolation::Nearest => self.nearest(x, y).unwrap_or([fill; C]),
+            Interpolation::Bilinear => self.blend(x, y, f32::from(fill)),
+        }
+    }
+
     /// The pixel at whole numbers, unless they lie outside.
     fn get(&self, x: f32, y: f32) -> Option<[u8; C]> {
         let (width, height) = (self.from.width, self.from.height);

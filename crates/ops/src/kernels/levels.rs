@@ -16,6 +16,11 @@ pub(crate) fn solarize(image: &mut ImageMut<'_>, threshold: f64) {
     map(image, &[table; 3]);
 }
 
+/// Inverts all levels.
+pub(crate) fn invert(image: &mut ImageMut<'_>) {
+    map(image, &[table(|level| 255 - level); 3]);
+}
+
 /// Keeps the high `bits` of every level.
 pub(crate) fn posterize(image: &mut ImageMut<'_>, bits: u8) {
     let low = 0xffu32 >> u32::from(bits.min(8));

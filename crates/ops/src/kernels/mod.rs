@@ -5,12 +5,15 @@
 )]
 
 pub(crate) mod bend;
+pub(crate) mod blend;
 pub(crate) mod blur;
 pub(crate) mod channels;
 pub(crate) mod color;
 pub(crate) mod erase;
 pub(crate) mod levels;
+pub(crate) mod mix;
 pub(crate) mod normalize;
 pub(crate) mod orient;
 pub(crate) mod resample;
 pub(crate) mod sharpen;
+pub(crate) mod tilt;

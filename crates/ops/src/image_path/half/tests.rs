@@ -107,6 +107,7 @@ fn any_field() -> impl Strategy<Value = FieldRecipe> {
             ops,
             dtype: normalize.then_some(Dtype::F32),
             layout: if chw { Layout::Chw } else { Layout::Hwc },
+            follow: None,
         }
     })
 }
@@ -166,6 +167,7 @@ proptest! {
             ops: vec![Op::Resize { size: Size::Side(9), filter: Filter::Bilinear }],
             dtype: None,
             layout: Layout::Hwc,
+            follow: None,
         };
         if sound && kept.len() >= HEADER_BYTES {
             kept[..4].copy_from_slice(&MAGIC);

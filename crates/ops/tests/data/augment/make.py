@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
@@ -25,6 +26,18 @@ BENT = {
     "small": (100.0, [0, 0], 0.6, [0.0, 20.0], None),
     "corner": (0.0, [0, 0], 1.0, [16.7, 0.0], [0, 0]),
 }
+# Where the corners of the image are seen.
+SEEN = {
+    "left": [[3, 1], [16, 0], [15, 15], [1, 12]],
+    "far": [[5, 4], [12, 6], [14, 13], [2, 11]],
+}
+# Chains of `AugMix`: an op, one of ten strengths, and whether it works the other way.
+CHAINS = [
+    [("Rotate", 5, True), ("Solarize", 4, False)],
+    [("ShearX", 8, False), ("Posterize", 3, False)],
+    [("Equalize", None, False), ("TranslateY", 7, True)],
+]
+SHARES = [[0.4, 0.6], [0.2, 0.5, 0.3]]
 
 
 def write(name, image):
@@ -46,6 +59,66 @@ for name, (angle, translate, scale, shear, center) in BENT.items():
     for interpolation in ("nearest", "bilinear"):
         options = dict(interpolation=interpolation, fill=[90.0], center=center)
         write(f"affine_{name}_{interpolation}", F.affine(IMAGE, angle, translate, scale, shear, **options))
+
+write("invert", F.invert(IMAGE))
+for name, seen in SEEN.items():
+    corners = [[0, 0], [WIDTH - 1, 0], [WIDTH - 1, HEIGHT - 1], [0, HEIGHT - 1]]
+    for interpolation in ("nearest", "bilinear"):
+        options = dict(interpolation=interpolation, fill=[90.0])
+        write(f"perspective_{name}_{interpolation}", F.perspective(IMAGE, corners, seen, **options))
+
+
+class Scripted(v2.AugMix):
+    """Draws what the chains above say."""
+
+    def __init__(self):
+        super().__init__(severity=10, mixture_width=3, chain_depth=2, interpolation="nearest", fill=90)
+        self.shares = iter(SHARES)
+        self.steps = iter([step for chain in CHAINS for step in chain])
+
+    def _sample_dirichlet(self, params):
+        return torch.tensor([next(self.shares)])
+
+    def _get_random_item(self, dct):
+        name, at, other = next(self.steps)
+        torch.randint = lambda *_: at
+        torch.rand = lambda *_: 0.0 if other else 1.0
+        return name, dct[name]
+
+
+kept = torch.randint, torch.rand
+write("aug_mix", Scripted()(IMAGE))
+torch.randint, torch.rand = kept
+
+policies = {}
+for policy in v2.AutoAugmentPolicy:
+    policies[policy.value] = v2.AutoAugment(policy)._policies
+strengths = {}
+for kind in (v2.AutoAugment, v2.AugMix):
+    of = {name: make(10, 500, 331) for name, (make, _) in kind._AUGMENTATION_SPACE.items()}
+    strengths[kind.__name__] = {
+        name: [0.0] * 10 if made is None else [float(value) for value in made] for name, made in of.items()
+    }
+(ROOT / "policies.json").write_text(json.dumps({"policies": policies, "strengths": strengths}))
+
+# Boxes in an image of 40 x 30, and where they are afterwards.
+BOXES = [[2.0, 3.0, 20.0, 10.5], [0.0, 0.0, 40.0, 30.0], [30.0, 20.0, 39.0, 29.5], [12.0, 14.0, 13.0, 15.0]]
+COEFFICIENTS = F._geometry._get_perspective_coeffs(
+    [[0, 0], [39, 0], [39, 29], [0, 29]], [[4, 1], [37, 3], [33, 27], [2, 22]]
+)
+moved = {
+    "flip": F.horizontal_flip,
+    "turned": lambda boxes: F.affine(boxes, 25.0, [3, -2], 0.8, [5.0, -3.0]),
+    "tilted": lambda boxes: F.perspective(boxes, None, None, coefficients=COEFFICIENTS),
+    "resized": lambda boxes: F.resize(boxes, [45, 80]),
+    "cropped": lambda boxes: F.crop(boxes, 5, 10, 20, 25),
+    "padded": lambda boxes: F.pad(boxes, [3, 1, 2, 4]),
+}
+found = {"boxes": BOXES, "coefficients": COEFFICIENTS, "moved": {}}
+for name, move in moved.items():
+    boxes = tv_tensors.BoundingBoxes(torch.tensor(BOXES), format="XYXY", canvas_size=(30, 40))
+    found["moved"][name] = F.clamp_bounding_boxes(move(boxes)).tolist()
+(ROOT / "boxes.json").write_text(json.dumps(found))
 
 spaces = {}
 for kind in (v2.RandAugment, v2.TrivialAugmentWide):
