@@ -18,6 +18,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from forebay._audio import Audio, audio
 from forebay._materialize import materialize
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IMAGENET",
     "Analysis",
+    "Audio",
     "BadSample",
     "Batch",
     "CancelledError",
@@ -88,6 +90,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "analyze",
+    "audio",
     "filter",
     "image",
     "join",

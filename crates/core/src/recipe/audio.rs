@@ -25,6 +25,8 @@ pub const MIN_RATE: u32 = 100;
 const MAX_CROP: u64 = 1 << 31;
 /// Longest transform.
 const MAX_FFT: u32 = 1 << 16;
+/// Largest prime factor of its length; the time of a transform grows with it.
+const MAX_PRIME: u32 = 61;
 /// Most bands of a mel scale.
 const MAX_BANDS: u32 = 4096;
 /// Most speeds that one is drawn from.
@@ -380,6 +382,10 @@ impl Stft {
         if !(2..=MAX_FFT).contains(&n_fft) {
             faults.push(("n_fft", format!("{n_fft} is not in 2..={MAX_FFT}")));
         }
+        if (2..=MAX_FFT).contains(&n_fft) && largest_prime(n_fft) > MAX_PRIME {
+            let why = "has a prime factor of more than";
+            faults.push(("n_fft", format!("{n_fft} {why} {MAX_PRIME}, which takes too long")));
+        }
         if !(1..=n_fft).contains(&win_length) {
             faults.push(("win_length", format!("{win_length} is not in 1..={n_fft}, the points")));
         }
@@ -579,6 +585,14 @@ fn decibels(name: &'static str, [low, high]: Interval) -> Option<Fault> {
 
 fn probability(p: f64) -> Option<Fault> {
     (!(0.0..=1.0).contains(&p)).then(|| ("p", format!("{p} is not in 0..=1")))
+}
+
+fn largest_prime(mut number: u32) -> u32 {
+    let mut factor = 2;
+    while factor * factor <= number {
+        if number.is_multiple_of(factor) { number /= factor } else { factor += 1 }
+    }
+    number
 }
 
 fn one() -> f64 {

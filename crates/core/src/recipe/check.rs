@@ -3,7 +3,9 @@
 //! Every fault is reported, each with the path of the value at fault. Parsing calls this, and whoever builds a recipe
 //! in code does.
 
-use super::{AudioForm, AudioOp, Decode, FieldRecipe, Function, Interval, Op, Padded, Recipe, SampleOp, Size};
+use super::{
+    AudioForm, AudioOp, Decode, FieldRecipe, Function, Interval, Op, Padded, Recipe, SampleOp, Size,
+};
 use crate::tensor::Dtype;
 use std::collections::{HashMap, HashSet};
 
@@ -358,7 +360,8 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
 fn check_audio_op(path: &str, op: &AudioOp, decode: &Decode, form: &mut AudioForm, faults: &mut Faults) {
     let name = op.name();
     if !matches!(decode, Decode::Audio { .. }) {
-        faults.add(path, format_args!("`{name}` works on audio, but the field is decoded as {}", kind(decode)));
+        faults
+            .add(path, format_args!("`{name}` works on audio, but the field is decoded as {}", kind(decode)));
         return;
     }
     let is_spectrum = form.bins.is_some();
@@ -368,7 +371,9 @@ fn check_audio_op(path: &str, op: &AudioOp, decode: &Decode, form: &mut AudioFor
             faults.add(path, format_args!("`{name}` {why}"));
         }
         AudioOp::SpecAugment(_) => {}
-        _ if is_spectrum => faults.add(path, format_args!("`{name}` works on a waveform: put it before the spectrum")),
+        _ if is_spectrum => {
+            faults.add(path, format_args!("`{name}` works on a waveform: put it before the spectrum"))
+        }
         _ => {}
     }
     let found = op.faults(form.rate);
@@ -377,7 +382,10 @@ fn check_audio_op(path: &str, op: &AudioOp, decode: &Decode, form: &mut AudioFor
     *form = form.after(op);
     if sound && form.frames == Some(0) {
         let length = form.samples.unwrap_or_default();
-        faults.add(path, format_args!("{length} samples make no frame: give a longer crop, or leave `center` on"));
+        faults.add(
+            path,
+            format_args!("{length} samples make no frame: give a longer crop, or leave `center` on"),
+        );
     }
 }
 

@@ -1,7 +1,9 @@
 //! The ops a recipe may name, with their parameters and defaults. Defaults are those of torchvision where it has
 //! the op, so that a recipe carried over gives the same distribution.
 
-use super::{Affine, AudioOp, Function, GaussianBlur, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment};
+use super::{
+    Affine, AudioOp, Function, GaussianBlur, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment,
+};
 use crate::tensor::Dtype;
 use serde::{Deserialize, Serialize, Serializer};
 

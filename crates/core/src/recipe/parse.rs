@@ -148,7 +148,8 @@ impl Reading {
         let mut templates = op_templates().to_vec();
         if is_audio {
             // Its own words first, then those that any column has.
-            let shared = |op: &Value| ["pad_batch", "delay", "map", "filter"].iter().any(|name| op["op"] == **name);
+            let shared =
+                |op: &Value| ["pad_batch", "delay", "map", "filter"].iter().any(|name| op["op"] == **name);
             templates = audio::templates().into_iter().chain(templates.into_iter().filter(shared)).collect();
         }
         let mut read = Vec::with_capacity(ops.len());

@@ -6,6 +6,7 @@
 
 pub(crate) mod adjustment;
 mod affine;
+pub(crate) mod audio;
 mod autocontrast;
 pub mod center_crop;
 pub mod color_jitter;

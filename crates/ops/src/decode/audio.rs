@@ -109,7 +109,7 @@ impl Audio {
         }
         let empty = vec![Vec::new(); channels];
         let channels = match self.format {
-            Format::Wav(wav) => wav.decode(part, empty),
+            Format::Wav(wav) => wav.decode(&part, empty),
             Format::Compressed(mut compressed) => {
                 compressed.decode(&self.header, Some(part.clone()), limit, empty)?
             }

@@ -76,6 +76,8 @@ fn act(op: &Op) -> Option<Act> {
         | Op::Affine(_)
         | Op::RandAugment(_)
         | Op::TrivialAugment(_) => Act::Adjust(Adjuster::of(op)?),
-        Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => return None,
+        Op::Audio(_) | Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => {
+            return None;
+        }
     })
 }

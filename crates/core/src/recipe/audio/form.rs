@@ -27,7 +27,8 @@ impl AudioForm {
             AudioOp::Stereo {} => Self { channels: Some(2), ..self },
             AudioOp::Resample { rate, .. } => {
                 // The length of a waveform whose rate is not known changes by who knows how much.
-                let samples = self.samples.zip(self.rate).map(|(samples, from)| resampled(samples, from, *rate));
+                let samples =
+                    self.samples.zip(self.rate).map(|(samples, from)| resampled(samples, from, *rate));
                 Self { rate: Some(*rate), samples, ..self }
             }
             AudioOp::RandomCrop(length) | AudioOp::CenterCrop(length) => {
@@ -47,7 +48,11 @@ impl AudioForm {
                     AudioOp::Mfcc(op) => Some(op.n_mfcc as usize),
                     _ => stft.as_ref().map(super::Stft::bins),
                 };
-                Self { bins, frames: stft.zip(self.samples).map(|(stft, samples)| stft.frames(samples)), ..self }
+                Self {
+                    bins,
+                    frames: stft.zip(self.samples).map(|(stft, samples)| stft.frames(samples)),
+                    ..self
+                }
             }
         }
     }
@@ -67,8 +72,9 @@ impl AudioForm {
 }
 
 /// Samples of a waveform after a change of its rate, rounded up.
-pub fn resampled(samples: usize, from: u32, to: u32) -> usize {
-    usize::try_from((samples as u128 * u128::from(to)).div_ceil(u128::from(from.max(1)))).unwrap_or(usize::MAX)
+fn resampled(samples: usize, from: u32, to: u32) -> usize {
+    usize::try_from((samples as u128 * u128::from(to)).div_ceil(u128::from(from.max(1))))
+        .unwrap_or(usize::MAX)
 }
 
 impl FieldRecipe {

@@ -87,6 +87,10 @@ fn each_fault_is_found_with_its_path() {
         (json!([resample, {"op": "mel", "f_max": 9000}]), "ops[1].f_max: 9000 is not in 0..=8000"),
         (json!([resample, {"op": "mel", "f_min": 8000}]), "ops[1].f_min"),
         (json!([{"op": "spectrogram", "n_fft": 1}]), "ops[0].n_fft"),
+        (
+            json!([{"op": "spectrogram", "n_fft": 134}]),
+            "ops[0].n_fft: 134 has a prime factor of more than 61",
+        ),
         (json!([{"op": "spectrogram", "win_length": 401}]), "ops[0].win_length"),
         (json!([{"op": "spectrogram", "hop_length": 0}]), "ops[0].hop_length"),
         (json!([{"op": "spectrogram", "power": 3}]), "ops[0].power"),

@@ -134,7 +134,8 @@ impl Compressed {
         channels: Vec<Vec<f32>>,
     ) -> Result<Vec<Vec<f32>>> {
         let kind = self.kind;
-        let mut taken = Taken { channels, limit, part: part.unwrap_or(0..u64::MAX), is_long: false, plane: Vec::new() };
+        let mut taken =
+            Taken { channels, limit, part: part.unwrap_or(0..u64::MAX), is_long: false, plane: Vec::new() };
         guarded(kind, || self.walk(header, &mut taken))?;
         if taken.is_long {
             return Err(too_long(limit));
@@ -156,7 +157,9 @@ impl Compressed {
             let packet = match self.reader.next_packet() {
                 Ok(Some(packet)) => packet,
                 Ok(None) => return Ok(()),
-                Err(Cause::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(Cause::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             };
             if packet.track_id != self.track {

@@ -46,7 +46,8 @@ impl Wav {
             match &head[..4] {
                 b"fmt " => format = Some(Format::parse(&body[..len])?),
                 b"data" => {
-                    let format = format.ok_or_else(|| Error::corrupt("decode wav: data before its format"))?;
+                    let format =
+                        format.ok_or_else(|| Error::corrupt("decode wav: data before its format"))?;
                     let start = payload.len() - body.len();
                     return Ok(format.over(payload.slice(start..start + len)));
                 }
@@ -59,13 +60,15 @@ impl Wav {
     }
 
     /// The samples `part` of every channel, as far as they are there.
-    pub(super) fn decode(&self, part: Range<u64>, mut channels: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+    pub(super) fn decode(&self, part: &Range<u64>, mut channels: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
         let frame = self.encoding.bytes() * self.channels;
         let place = |sample: u64| usize::try_from(sample).unwrap_or(usize::MAX).saturating_mul(frame);
         let data = self.data.get(place(part.start)..place(part.end)).unwrap_or_default();
         match self.encoding {
             Encoding::U8 => fill(data, &mut channels, |[byte]| (f32::from(byte) - 128.0) / 128.0),
-            Encoding::I16 => fill(data, &mut channels, |bytes| f32::from(i16::from_le_bytes(bytes)) / 32_768.0),
+            Encoding::I16 => {
+                fill(data, &mut channels, |bytes| f32::from(i16::from_le_bytes(bytes)) / 32_768.0)
+            }
             Encoding::I24 => fill(data, &mut channels, |[low, middle, high]| {
                 (i32::from_le_bytes([0, low, middle, high]) >> 8) as f32 / 8_388_608.0
             }),
@@ -113,12 +116,14 @@ impl Format {
             (FLOAT, 64) => Encoding::F64,
             _ => {
                 let why = format!("decode wav: format {tag} with {bits} bits");
-                return Err(Error::unsupported(why)
-                    .with_hint("store integers of 8, 16, 24 or 32 bits, or floats"));
+                return Err(
+                    Error::unsupported(why).with_hint("store integers of 8, 16, 24 or 32 bits, or floats")
+                );
             }
         };
         if usize::from(half(12)) != channels * encoding.bytes() || channels == 0 {
-            let why = format!("decode wav: frames of {} bytes for {channels} channels of {bits} bits", half(12));
+            let why =
+                format!("decode wav: frames of {} bytes for {channels} channels of {bits} bits", half(12));
             return Err(Error::corrupt(why));
         }
         let rate = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);

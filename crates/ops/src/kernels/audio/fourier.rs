@@ -63,15 +63,18 @@ impl Fourier {
         out.clear();
         let (re, im) = (&space.re, &space.im);
         if !is_halved {
-            out.extend((0..=self.points / 2).map(|k| {
-                std::array::from_fn(|lane| re[k][lane] * re[k][lane] + im[k][lane] * im[k][lane])
-            }));
+            out.extend(
+                (0..=self.points / 2).map(|k| {
+                    std::array::from_fn(|lane| re[k][lane] * re[k][lane] + im[k][lane] * im[k][lane])
+                }),
+            );
             return;
         }
         for (k, (cos, sin)) in self.halves.iter().enumerate() {
             let (a, b) = (k % self.inner, (self.inner - k) % self.inner);
             out.push(std::array::from_fn(|lane| {
-                let (even_re, even_im) = (0.5 * (re[a][lane] + re[b][lane]), 0.5 * (im[a][lane] - im[b][lane]));
+                let (even_re, even_im) =
+                    (0.5 * (re[a][lane] + re[b][lane]), 0.5 * (im[a][lane] - im[b][lane]));
                 let (odd_re, odd_im) = (0.5 * (im[a][lane] + im[b][lane]), 0.5 * (re[b][lane] - re[a][lane]));
                 let (x, y) = (even_re + cos * odd_re - sin * odd_im, even_im + cos * odd_im + sin * odd_re);
                 x * x + y * y
@@ -85,7 +88,8 @@ impl Fourier {
         // `stride` sequences of `len` points, interleaved.
         let (mut len, mut stride) = (self.inner, 1);
         for factor in &self.factors {
-            let step = Step { factor: *factor, part: len / factor, stride, turns: &self.turns, all: self.inner };
+            let step =
+                Step { factor: *factor, part: len / factor, stride, turns: &self.turns, all: self.inner };
             match factor {
                 2 => step.two(re, im, other_re, other_im),
                 4 => step.four(re, im, other_re, other_im),
@@ -149,7 +153,8 @@ impl Step<'_> {
                     let (d_re, d_im) = (y[1] - y[3], x[3] - x[1]);
                     to_re[to[0]][lane] = a_re + c_re;
                     to_im[to[0]][lane] = a_im + c_im;
-                    let rest = [(b_re + d_re, b_im + d_im), (a_re - c_re, a_im - c_im), (b_re - d_re, b_im - d_im)];
+                    let rest =
+                        [(b_re + d_re, b_im + d_im), (a_re - c_re, a_im - c_im), (b_re - d_re, b_im - d_im)];
                     for ((to, turn), (x, y)) in to[1..].iter().zip(turns).zip(rest) {
                         to_re[*to][lane] = x * turn.0 - y * turn.1;
                         to_im[*to][lane] = x * turn.1 + y * turn.0;

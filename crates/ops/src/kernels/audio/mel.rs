@@ -19,9 +19,7 @@ impl Filters {
         let f_max = bands.f_max.unwrap_or(f64::from(rate) / 2.0);
         let (low, high) = (to_mel(bands.f_min, bands.mel_scale), to_mel(f_max, bands.mel_scale));
         let count = bands.n_mels as usize;
-        let edge = |at: usize| {
-            to_hertz(low + (high - low) * at as f64 / (count + 1) as f64, bands.mel_scale)
-        };
+        let edge = |at: usize| to_hertz(low + (high - low) * at as f64 / (count + 1) as f64, bands.mel_scale);
         let triangle = |band: usize| {
             let (from, top, to) = (edge(band), edge(band + 1), edge(band + 2));
             let height = match bands.norm {
@@ -38,10 +36,6 @@ impl Filters {
             (first, (first..last).map(|bin| weight(bin) as f32).collect())
         };
         Self { bands: (0..count).map(triangle).collect() }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.bands.len()
     }
 
     /// Each band of some frames side by side.

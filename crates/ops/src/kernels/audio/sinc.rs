@@ -65,7 +65,8 @@ impl Sinc {
 
     /// Samples of the result of a whole waveform.
     pub(crate) fn len(&self, samples: u64) -> u64 {
-        u64::try_from((u128::from(samples) * u128::from(self.to)).div_ceil(u128::from(self.from))).unwrap_or(u64::MAX)
+        u64::try_from((u128::from(samples) * u128::from(self.to)).div_ceil(u128::from(self.from)))
+            .unwrap_or(u64::MAX)
     }
 
     /// The samples of a waveform of `samples` that a part of the result needs.

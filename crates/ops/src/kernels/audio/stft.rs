@@ -36,7 +36,12 @@ impl Frames {
     }
 
     /// Spectra of all frames: `take(first, count, bins)` is given those of frames `first..first + count`, one a lane.
-    pub(crate) fn each(&self, samples: &[f32], space: &mut Space, mut take: impl FnMut(usize, usize, &[Lane])) {
+    pub(crate) fn each(
+        &self,
+        samples: &[f32],
+        space: &mut Space,
+        mut take: impl FnMut(usize, usize, &[Lane]),
+    ) {
         let (points, hop) = (self.stft.n_fft as usize, self.stft.hop_length as usize);
         let frames = self.count(samples.len());
         let before = if self.stft.center { points / 2 } else { 0 };
