@@ -372,7 +372,7 @@ fn check_audio_op(path: &str, op: &AudioOp, decode: &Decode, form: &mut AudioFor
         }
         AudioOp::SpecAugment(_) => {}
         _ if is_spectrum => {
-            faults.add(path, format_args!("`{name}` works on a waveform: put it before the spectrum"))
+            faults.add(path, format_args!("`{name}` works on a waveform: put it before the spectrum"));
         }
         _ => {}
     }

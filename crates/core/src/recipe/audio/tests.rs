@@ -4,15 +4,15 @@ use super::*;
 use crate::recipe::{Op, Recipe};
 use serde_json::{Value, json};
 
-fn column(ops: Value) -> Value {
+fn column(ops: &Value) -> Value {
     json!([{"field": "wav;flac", "decode": "audio", "ops": ops}])
 }
 
-fn shape(ops: Value) -> Option<Vec<usize>> {
+fn shape(ops: &Value) -> Option<Vec<usize>> {
     Recipe::from_value(column(ops)).unwrap().fields[0].audio_form().unwrap().shape()
 }
 
-fn fault(ops: Value) -> String {
+fn fault(ops: &Value) -> String {
     Recipe::from_value(column(ops)).unwrap_err().message().to_owned()
 }
 
@@ -33,17 +33,17 @@ fn a_recipe_survives_json_and_toml_and_defaults_make_no_difference() {
         {"op": "speed", "factors": [0.9, 1.0]}, {"op": "log_mel", "n_fft": 512},
         {"op": "spec_augment", "n_time_masks": 2, "time_mask_param": 30, "n_freq_masks": 2, "freq_mask_param": 9},
         {"op": "pad_batch", "mask": true}]);
-    let recipe = Recipe::from_value(column(ops)).unwrap();
+    let recipe = Recipe::from_value(column(&ops)).unwrap();
     assert_eq!(Recipe::from_json(&recipe.to_json()).unwrap(), recipe);
     assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe);
     assert!(matches!(recipe.fields[0].ops[0], Op::Audio(AudioOp::Mono {})));
-    let spelled = |op: Value| {
+    let spelled = |op: &Value| {
         let ops = json!([{"op": "resample", "rate": 16_000}, op]);
-        Recipe::from_value(column(ops)).unwrap().fingerprint()
+        Recipe::from_value(column(&ops)).unwrap().fingerprint()
     };
-    let short = spelled(json!({"op": "mel", "n_fft": 512}));
-    assert_eq!(short, spelled(json!({"op": "mel", "n_fft": 512, "win_length": 512, "hop_length": 256})));
-    assert_ne!(short, spelled(json!({"op": "mel", "n_fft": 512, "hop_length": 128})));
+    let short = spelled(&json!({"op": "mel", "n_fft": 512}));
+    assert_eq!(short, spelled(&json!({"op": "mel", "n_fft": 512, "win_length": 512, "hop_length": 256})));
+    assert_ne!(short, spelled(&json!({"op": "mel", "n_fft": 512, "hop_length": 128})));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn the_shape_is_known_when_the_recipe_decides_it() {
         (json!(["mono", samples, {"op": "spectrogram", "center": false}]), Some(vec![1, 201, 1])),
         (json!(["mono", resample, crop, {"op": "mfcc"}]), Some(vec![1, 40, 81])),
     ] {
-        assert_eq!(shape(ops.clone()), expected, "{ops}");
+        assert_eq!(shape(&ops), expected, "{ops}");
     }
 }
 
@@ -108,7 +108,7 @@ fn each_fault_is_found_with_its_path() {
         (json!(["mono", {"op": "random_crop", "samples": 300}, "pad_batch"]), "of one size already"),
         (json!([{"op": "pad_batch", "to": [3, 4]}]), "give one number"),
     ] {
-        let message = fault(ops.clone());
+        let message = fault(&ops);
         assert!(message.contains(expected), "{expected}\nis not in\n{message}\nof {ops}");
     }
     let image = json!([{"field": "jpg", "decode": "image", "ops": [{"op": "gain", "db": [0, 1]}]}]);

@@ -51,7 +51,8 @@ mod tests {
             masked.for_each(|at| covered[at] += 1);
         }
         assert!(widths.iter().all(|count| (150..350).contains(count)), "{widths:?}");
-        assert!(covered.iter().all(|count| *count > 0), "{covered:?}");
+        // torchaudio's formula never reaches the last one.
+        assert!(covered[..49].iter().all(|count| *count > 0), "{covered:?}");
         for sample in 0..100 {
             assert!(span(20, 50, 0.1, &mut Rng::for_op(1, 0, SampleId(sample), 0)).len() < 5);
             assert!(span(200, 3, 1.0, &mut Rng::for_op(1, 0, SampleId(sample), 0)).end <= 3);

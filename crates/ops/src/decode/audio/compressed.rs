@@ -26,6 +26,8 @@ const TAG_HEAD: usize = 10;
 pub(super) struct Compressed {
     kind: Kind,
     track: u32,
+    /// Samples before the first one, which its encoder made up and nobody gets.
+    delay: i64,
     reader: Box<dyn FormatReader>,
     decoder: Box<dyn AudioDecoder>,
 }
@@ -114,14 +116,16 @@ impl Compressed {
             };
             // An MP3 file's own count is missing, of another encoder's making, or of frames that are no audio; a stream
             // of Vorbis that was cut out of another one counts from where that began.
-            let is_known = kind == Kind::Flac || kind == Kind::Vorbis && track.start_ts == Timestamp::ZERO;
+            let delay = i64::from(track.delay.unwrap_or_default());
+            let begins = track.start_ts.get().saturating_add(delay);
+            let is_known = kind == Kind::Flac || kind == Kind::Vorbis && begins == 0;
             let header = Header {
                 rate: parameters.sample_rate.unwrap_or_default(),
                 channels: parameters.channels.as_ref().map_or(0, |channels| channels.count()),
                 samples: track.num_frames.filter(|samples| is_known && (1..1 << 62).contains(samples)),
             };
             let track = track.id;
-            Ok((header, Self { kind, track, reader, decoder }))
+            Ok((header, Self { kind, track, delay, reader, decoder }))
         })
     }
 
@@ -148,7 +152,8 @@ impl Compressed {
         let mut place = Some(0);
         // Where a little is to be skipped, getting there costs more than decoding it.
         if taken.part.start > u64::from(header.rate) / 4 && self.kind != Kind::Mp3 {
-            let ts = Timestamp::new(taken.part.start as i64);
+            // Places are looked for as if there were no delay, so the last of them would be out of reach.
+            let ts = Timestamp::new(taken.part.start as i64 - self.delay);
             self.reader.seek(SeekMode::Accurate, SeekTo::Timestamp { ts, track_id: self.track })?;
             self.decoder.reset();
             place = None;
