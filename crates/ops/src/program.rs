@@ -54,7 +54,7 @@ struct Column {
 
 enum Path {
     Image(ImagePath),
-    Audio(AudioPath),
+    Audio(Box<AudioPath>),
     Npy(Option<Dtype>, Option<TensorSpec>),
     Label(Dtype),
     Json,
@@ -235,7 +235,7 @@ impl Column {
             Decode::Audio { .. } => {
                 let path = AudioPath::compile(index, field)?;
                 let kind = path.spec().map_or(OutputKind::Tensors, OutputKind::Tensor);
-                (Path::Audio(path), kind)
+                (Path::Audio(Box::new(path)), kind)
             }
             Decode::Npy { shape } => {
                 let spec = shape.clone().zip(field.dtype).map(|(shape, dtype)| TensorSpec { dtype, shape });

@@ -57,15 +57,12 @@ impl Waveform {
 impl Audio {
     /// Reads the header.
     pub fn open(payload: &Bytes) -> Result<Self> {
-        let (header, format) = match payload.as_ref() {
-            [b'R', b'I', b'F', b'F', ..] => {
-                let (header, wav) = wav::Wav::open(payload)?;
-                (header, Format::Wav(wav))
-            }
-            _ => {
-                let (header, compressed) = compressed::Compressed::open(payload)?;
-                (header, Format::Compressed(compressed))
-            }
+        let (header, format) = if payload.starts_with(b"RIFF") {
+            let (header, wav) = wav::Wav::open(payload)?;
+            (header, Format::Wav(wav))
+        } else {
+            let (header, compressed) = compressed::Compressed::open(payload)?;
+            (header, Format::Compressed(compressed))
         };
         let Header { rate, channels, .. } = header;
         if !(1..=MAX_CHANNELS).contains(&channels) {

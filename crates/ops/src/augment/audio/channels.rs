@@ -15,7 +15,9 @@ pub(crate) fn mono(wave: &mut Waveform) {
         sum.iter_mut().zip(&channel).for_each(|(sum, value)| *sum += value);
     }
     let share = 1.0 / count as f32;
-    sum.iter_mut().for_each(|value| *value *= share);
+    for value in sum {
+        *value *= share;
+    }
 }
 
 /// Two channels as they are, or one twice.

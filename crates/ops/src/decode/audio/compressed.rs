@@ -9,12 +9,12 @@ use forebay_core::{Error, Result};
 use std::io::Cursor;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use symphonia::core::audio::GenericAudioBufferRef;
+use symphonia::core::audio::{Channels, GenericAudioBufferRef};
 use symphonia::core::codecs::CodecParameters;
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error as Cause;
 use symphonia::core::formats::{FormatOptions, FormatReader, SeekMode, SeekTo};
-use symphonia::core::io::MediaSourceStream;
+use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::units::Timestamp;
 use symphonia::default::codecs::{FlacDecoder, MpaDecoder, VorbisDecoder};
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader};
@@ -97,7 +97,8 @@ impl Compressed {
         let payload = payload.slice(start..);
         let kind = Kind::of(&payload)?;
         guarded(kind, || {
-            let source = MediaSourceStream::new(Box::new(Cursor::new(payload)), Default::default());
+            let source =
+                MediaSourceStream::new(Box::new(Cursor::new(payload)), MediaSourceStreamOptions::default());
             let options = FormatOptions::default();
             let reader: Box<dyn FormatReader> = match kind {
                 Kind::Flac => Box::new(FlacReader::try_new(source, options)?),
@@ -121,7 +122,7 @@ impl Compressed {
             let is_known = kind == Kind::Flac || kind == Kind::Vorbis && begins == 0;
             let header = Header {
                 rate: parameters.sample_rate.unwrap_or_default(),
-                channels: parameters.channels.as_ref().map_or(0, |channels| channels.count()),
+                channels: parameters.channels.as_ref().map_or(0, Channels::count),
                 samples: track.num_frames.filter(|samples| is_known && (1..1 << 62).contains(samples)),
             };
             let track = track.id;

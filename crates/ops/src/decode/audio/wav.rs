@@ -67,7 +67,7 @@ impl Wav {
         match self.encoding {
             Encoding::U8 => fill(data, &mut channels, |[byte]| (f32::from(byte) - 128.0) / 128.0),
             Encoding::I16 => {
-                fill(data, &mut channels, |bytes| f32::from(i16::from_le_bytes(bytes)) / 32_768.0)
+                fill(data, &mut channels, |bytes| f32::from(i16::from_le_bytes(bytes)) / 32_768.0);
             }
             Encoding::I24 => fill(data, &mut channels, |[low, middle, high]| {
                 (i32::from_le_bytes([0, low, middle, high]) >> 8) as f32 / 8_388_608.0

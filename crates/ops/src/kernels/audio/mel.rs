@@ -65,7 +65,9 @@ pub(crate) fn logarithms(values: &mut [f32], unit: LogUnit, power: u32, floor: f
     }
     if let Some(range) = range {
         let least = values.iter().copied().fold(f32::NEG_INFINITY, f32::max) - range as f32;
-        values.iter_mut().for_each(|value| *value = value.max(least));
+        for value in values {
+            *value = value.max(least);
+        }
     }
 }
 
