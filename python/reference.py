@@ -23,6 +23,7 @@ SECTIONS: dict[str, list[Any]] = {
     "Data": [fb.open, fb.synthetic, fb.Dataset],
     "Recipes": [
         fb.image,
+        fb.audio,
         fb.label,
         fb.text,
         fb.json,
@@ -31,6 +32,7 @@ SECTIONS: dict[str, list[Any]] = {
         fb.boxes,
         fb.Image,
         fb.Boxes,
+        fb.Audio,
         fb.Column,
         fb.map,
         fb.filter,

@@ -1,8 +1,8 @@
 """An object store in which every payload takes a given time: as much of S3, path style, as reading needs.
 
 A process of its own, so that the training loop of a test and its store do not wait for each other. Prints its port.
-Whoever asks for one after the other on a connection gets 1 / seconds payloads a second, however many others there are: the
-time between asking and getting is shorter by what passed since the last one, as at a disk that reads ahead.
+Whoever asks for one after the other on a connection gets 1 / seconds payloads a second, however many others there
+are: the time between asking and getting is shorter by what passed since the last one, as at a disk that reads ahead.
 
     python slow_store.py SAMPLES SECONDS
 """

@@ -11,7 +11,7 @@ import made
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["first-batch", "resume", "sharding", "functions", "frameworks", "materialize", "detection"]
+PAGES = ["first-batch", "resume", "sharding", "functions", "audio", "frameworks", "materialize", "detection"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

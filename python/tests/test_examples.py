@@ -15,6 +15,20 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 
 
 @pytest.mark.timeout(300)
+def test_the_example_of_audio_learns_what_it_hears() -> None:
+    script = FOLDER.parent / "audio" / "speech_commands.py"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the words are told apart" in done.stdout
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("name", "needs", "launcher", "said"),
     [

@@ -2,10 +2,11 @@
 
 mod harness;
 
-use forebay_core::recipe::{Op, Recipe};
+use forebay_core::recipe::{AudioOp, Op, Recipe};
 use harness::Harness;
 
 const RECIPES: &str = include_str!("../../../docs/reference/recipe.md");
+const AUDIO: &str = include_str!("../../../docs/reference/recipe-audio.md");
 const GUIDE: &str = include_str!("../../../docs/guide/command-line.md");
 
 /// The code blocks of a page in one language.
@@ -23,6 +24,11 @@ fn recipes_in_toml_and_json_are_sound_and_the_same() {
     let first = Recipe::from_toml(&toml[0]).unwrap();
     assert_eq!(first.fingerprint(), Recipe::from_json(&json[0]).unwrap().fingerprint());
     Recipe::from_toml(&toml[1]).unwrap();
+    let audio = (blocks(AUDIO, "toml"), blocks(AUDIO, "json"));
+    let first_audio = Recipe::from_toml(&audio.0[0]).unwrap();
+    assert_eq!(first_audio.fingerprint(), Recipe::from_json(&audio.1[0]).unwrap().fingerprint());
+    let all = format!("[[recipe]]\nfield = 'wav'\ndecode = 'audio'\n{}", audio.0[1]);
+    assert_eq!(Recipe::from_toml(&all).unwrap().fields[0].ops.len(), 12);
     let ops =
         Recipe::from_toml(&format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{}", toml[2])).unwrap();
     assert_eq!(ops.fields[0].ops.len(), 22);
@@ -40,7 +46,10 @@ fn every_op_and_decoder_is_described_with_its_defaults() {
     for op in Op::NAMES {
         assert!(RECIPES.contains(&format!("| `{op}` |")), "{op} is missing");
     }
-    for kind in ["image", "npy", "label", "json", "text", "bytes", "boxes"] {
+    for op in AudioOp::NAMES {
+        assert!(AUDIO.contains(&format!("| `{op}` |")), "{op} is missing");
+    }
+    for kind in ["image", "audio", "npy", "label", "json", "text", "bytes", "boxes"] {
         assert!(RECIPES.contains(&format!("| `{kind}` |")), "{kind} is missing");
     }
     // Each op with its required parameters only; what is filled in must be said.

@@ -5,6 +5,7 @@
 //! while many threads write its rows. What never enters: async, files, sockets.
 #![expect(unsafe_code, reason = "batch rows are written by several threads, and libjpeg-turbo is C")]
 
+mod audio_path;
 pub mod augment;
 mod boxes;
 pub mod buffer;

@@ -3,6 +3,7 @@
 //! The program decides which path a column takes and hands each column its slot. How an image becomes a row is in
 //! [`crate::image_path`], what an op does in [`crate::augment`], how bytes become values in [`crate::decode`].
 
+use crate::audio_path::{AudioPath, AudioScratch};
 use crate::boxes;
 use crate::buffer::BufferPool;
 use crate::decode::{json, label, npy, text};
@@ -33,6 +34,7 @@ pub struct Program {
 pub struct Scratch {
     /// Made with the first image, because making it can fail.
     image: Option<ImageScratch>,
+    audio: AudioScratch,
 }
 
 impl Scratch {
@@ -55,6 +57,7 @@ struct Column {
 
 enum Path {
     Image(ImagePath),
+    Audio(Box<AudioPath>),
     Npy(Option<Dtype>, Option<TensorSpec>),
     Label(Dtype),
     Json,
@@ -230,7 +233,12 @@ impl Column {
                     Op::Delay { seconds } => {
                         delay += Duration::try_from_secs_f64(*seconds).unwrap_or_default();
                     }
-                    Op::PadBatch(_) if matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_)) => {}
+                    Op::PadBatch(_)
+                        if matches!(
+                            field.decode,
+                            Decode::Npy { .. } | Decode::Boxes(_) | Decode::Audio { .. }
+                        ) => {}
+                    Op::Audio(_) if matches!(field.decode, Decode::Audio { .. }) => {}
                     _ => faults.push(format!("`{}` works on images only", op.name())),
                 }
             }
@@ -240,6 +248,11 @@ impl Column {
                 let path = ImagePath::compile(index, field, faults)?;
                 let kind = path.spec().map_or(OutputKind::Tensors, OutputKind::Tensor);
                 (Path::Image(path), kind)
+            }
+            Decode::Audio { .. } => {
+                let path = AudioPath::compile(index, field)?;
+                let kind = path.spec().map_or(OutputKind::Tensors, OutputKind::Tensor);
+                (Path::Audio(Box::new(path)), kind)
             }
             Decode::Npy { shape } => {
                 let spec = shape.clone().zip(field.dtype).map(|(shape, dtype)| TensorSpec { dtype, shape });
@@ -305,6 +318,7 @@ impl Column {
         };
         let value = match &self.path {
             Path::Image(path) => return path.prepare(sample, payload, slot, scratch.image()?, pool),
+            Path::Audio(path) => return path.prepare(sample, payload, slot, &mut scratch.audio, pool),
             Path::Label(dtype) => return write_label(label::decode(payload)?, *dtype, slot),
             Path::Npy(_, Some(spec)) => return npy::decode_into(payload, spec, row(slot)?),
             Path::Npy(dtype, None) => {

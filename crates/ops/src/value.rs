@@ -82,7 +82,9 @@ pub struct Padding {
 impl Padding {
     /// How a column is padded, when it is.
     pub(crate) fn of(field: &FieldRecipe) -> Option<Self> {
+        let time = field.audio_form().map(|form| form.time_axis()..form.time_axis() + 1);
         let axes = match (&field.decode, field.layout) {
+            (Decode::Audio { .. }, _) => time.unwrap_or(1..2),
             (Decode::Image { .. }, Layout::Chw) => 1..3,
             (Decode::Image { .. }, Layout::Hwc) => 0..2,
             _ => 0..1,

@@ -3,8 +3,10 @@
 //! `tests/data/attacks` holds one attack a file, named for what it tries; `tests/data/make.py` made them. What
 //! fuzzing finds is kept there too.
 
+use bytes::Bytes;
 use forebay_core::recipe::{ImageMode, Orientation, default_max_pixels};
 use forebay_core::{ErrorKind, Result};
+use forebay_ops::decode::audio::Audio;
 use forebay_ops::decode::{image, json, label, npy, text};
 use forebay_ops::{Image, Rect};
 use std::path::Path;
@@ -22,6 +24,9 @@ fn decode(extension: &str, payload: &[u8], pixels: &mut Image) -> Result<()> {
         "json" => json::decode(payload).map(drop),
         "txt" => text::decode(payload).map(drop),
         "cls" => label::decode(payload).map(drop),
+        "wav" | "flac" | "mp3" | "ogg" => {
+            Audio::open(&Bytes::copy_from_slice(payload))?.decode(1 << 20).map(drop)
+        }
         other => panic!("no decoder for `.{other}`"),
     }
 }

@@ -19,6 +19,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from forebay import recipes
+from forebay._audio import Audio, audio
 from forebay._materialize import materialize
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IMAGENET",
     "Analysis",
+    "Audio",
     "BadSample",
     "Batch",
     "Boxes",
@@ -92,6 +94,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "analyze",
+    "audio",
     "boxes",
     "cutmix",
     "filter",

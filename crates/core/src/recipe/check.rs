@@ -3,7 +3,9 @@
 //! Every fault is reported, each with the path of the value at fault. Parsing calls this, and whoever builds a recipe
 //! in code does.
 
-use super::{Decode, FieldRecipe, Function, Interval, Op, Padded, Recipe, SampleOp, Size};
+use super::{
+    AudioForm, AudioOp, Decode, FieldRecipe, Function, Interval, Op, Padded, Recipe, SampleOp, Size,
+};
 use super::{follow, mixing, policies};
 use crate::tensor::Dtype;
 use std::collections::{HashMap, HashSet};
@@ -163,11 +165,13 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
     check_dtype(path, field, faults);
 
     let (mut normalized, mut called, mut maps) = (false, false, false);
+    let mut form = AudioForm::default();
     for (index, op) in field.ops.iter().enumerate() {
         let path = format!("{path}.ops[{index}]");
         let name = op.name();
         let pads = matches!(op, Op::PadBatch(_));
-        let pads_any = pads && (maps || matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_)));
+        let pads_any = pads
+            && (maps || matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_) | Decode::Audio { .. }));
         let for_any_value = pads_any || matches!(op, Op::Delay { .. }) || op.function().is_some();
         if called && !pads && op.function().is_none() {
             let why = "comes after a function: put it before, or do it in the function";
@@ -175,6 +179,10 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
         }
         called |= op.function().is_some();
         maps |= matches!(op, Op::Map { .. });
+        if let Op::Audio(op) = op {
+            check_audio_op(&path, op, &field.decode, &mut form, faults);
+            continue;
+        }
         if !for_any_value && !matches!(field.decode, Decode::Image { .. }) {
             faults.add(
                 &path,
@@ -212,6 +220,11 @@ fn check_decode(path: &str, decode: &Decode, faults: &mut Faults) {
                 format_args!("{max_pixels} is not in 1..={MAX_ELEMENTS}"),
             );
         }
+        Decode::Audio { max_samples } => {
+            let sound = (1..=MAX_ELEMENTS).contains(max_samples);
+            let why = format_args!("{max_samples} is not in 1..={MAX_ELEMENTS}");
+            faults.unless(sound, path, "decode.max_samples", why);
+        }
         Decode::Npy { shape: Some(shape) } => {
             let elements = shape.iter().try_fold(1u64, |product, axis| product.checked_mul(*axis as u64));
             let sound =
@@ -239,6 +252,7 @@ fn check_dtype(path: &str, field: &FieldRecipe, faults: &mut Faults) {
             (!refused, "an integer type, f32 or f64")
         }
         Decode::Boxes(ref boxes) => (dtype == boxes.dtype(), boxes.dtype().name()),
+        Decode::Audio { .. } => (dtype == Dtype::F32, "f32"),
         Decode::Json {} | Decode::Text {} | Decode::Bytes {} => (false, "no element type"),
     };
     let why = format!("{} is {offered}, not {}", kind(&field.decode), dtype.name());
@@ -342,6 +356,8 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             }
         }
         Op::Filter { function } => check_function(path, function, faults),
+        // Looked at before, with what is known of the waveform there.
+        Op::Audio(_) => {}
         Op::Delay { seconds } => {
             let sound = (0.0..=MAX_DELAY_SECONDS).contains(seconds);
             faults.unless(
@@ -351,6 +367,39 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
                 format_args!("{seconds} is not in 0..={MAX_DELAY_SECONDS}"),
             );
         }
+    }
+}
+
+/// One op of a column that should be audio, where the waveform has this form.
+fn check_audio_op(path: &str, op: &AudioOp, decode: &Decode, form: &mut AudioForm, faults: &mut Faults) {
+    let name = op.name();
+    if !matches!(decode, Decode::Audio { .. }) {
+        faults
+            .add(path, format_args!("`{name}` works on audio, but the field is decoded as {}", kind(decode)));
+        return;
+    }
+    let is_spectrum = form.bins.is_some();
+    match op {
+        AudioOp::SpecAugment(_) if !is_spectrum => {
+            let why = "works on a spectrum: put `spectrogram`, `mel`, `log_mel` or `mfcc` before it";
+            faults.add(path, format_args!("`{name}` {why}"));
+        }
+        AudioOp::SpecAugment(_) => {}
+        _ if is_spectrum => {
+            faults.add(path, format_args!("`{name}` works on a waveform: put it before the spectrum"));
+        }
+        _ => {}
+    }
+    let found = op.faults(form.rate);
+    let sound = found.is_empty();
+    faults.extend(path, found);
+    *form = form.after(op);
+    if sound && form.frames == Some(0) {
+        let length = form.samples.unwrap_or_default();
+        faults.add(
+            path,
+            format_args!("{length} samples make no frame: give a longer crop, or leave `center` on"),
+        );
     }
 }
 
@@ -368,7 +417,7 @@ fn check_padded(path: &str, padded: &Padded, field: &FieldRecipe, faults: &mut F
         (Decode::Image { .. }, Some(size)) => check_size(path, size, faults),
         (_, Some(Size::Side(0))) => faults.unless(false, path, "to", "it is 0"),
         (_, Some(Size::Exact(_))) => {
-            faults.unless(false, path, "to", "arrays are padded along their first axis: give one number");
+            faults.unless(false, path, "to", "only images are padded along two axes: give one number");
         }
         _ => {}
     }
@@ -379,6 +428,7 @@ fn check_padded(path: &str, padded: &Padded, field: &FieldRecipe, faults: &mut F
     let fixed = match (mapped, &field.decode) {
         (Some(fixed), _) => fixed,
         (None, Decode::Npy { shape }) => shape.is_some() && field.dtype.is_some(),
+        (None, Decode::Audio { .. }) => field.audio_form().is_some_and(|form| form.shape().is_some()),
         _ => field.fixed_image_size().is_some(),
     };
     if fixed {
@@ -418,6 +468,7 @@ fn check_interval(path: &str, name: &str, interval: &Interval, most: f64, faults
 fn kind(decode: &Decode) -> &'static str {
     match decode {
         Decode::Image { .. } => "image",
+        Decode::Audio { .. } => "audio",
         Decode::Npy { .. } => "npy",
         Decode::Json {} => "json",
         Decode::Text {} => "text",

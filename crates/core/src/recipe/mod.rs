@@ -4,6 +4,7 @@
 //! preparation and a checkpoint can tell that the recipe changed. This module holds the words, the checks
 //! and the round trip; what an op *does* to pixels lives in the `ops` crate, one file per op.
 
+mod audio;
 mod augment;
 mod check;
 mod follow;
@@ -14,6 +15,10 @@ mod parse;
 mod policies;
 mod prefix;
 
+pub use audio::{
+    AudioForm, AudioOp, Bands, Length, LogMel, LogUnit, MAX_RATE, MIN_RATE, MaskFill, Mel, MelNorm, MelScale,
+    Mfcc, PadMode, Quality, SpecAugment, Spectrogram, Stft, Window, default_max_samples,
+};
 pub use augment::{
     Affine, GaussianBlur, Interpolation, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment,
 };
@@ -61,7 +66,7 @@ pub struct FieldRecipe {
     /// How stored bytes become a value.
     pub decode: Decode,
     /// What is done to the value, in order.
-    #[serde(default)]
+    #[serde(default, serialize_with = "op::serialize_all")]
     pub ops: Vec<Op>,
     /// Element type of the column; `None` takes the natural one (see [`FieldRecipe::output_dtype`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,6 +94,12 @@ pub enum Decode {
         /// Images with more pixels are refused before they are decoded.
         #[serde(default = "default_max_pixels")]
         max_pixels: u64,
+    },
+    /// WAV, FLAC, MP3 or Ogg Vorbis, told apart by their first bytes.
+    Audio {
+        /// Most samples, all channels together, that are decoded of one file.
+        #[serde(default = "default_max_samples")]
+        max_samples: u64,
     },
     /// A NumPy `.npy` array, format versions 1 to 3, little endian, C order.
     Npy {
@@ -187,6 +198,7 @@ impl FieldRecipe {
             }
             (None, Decode::Label {}) => Some(Dtype::I64),
             (None, Decode::Boxes(boxes)) => Some(boxes.dtype()),
+            (None, Decode::Audio { .. }) => Some(Dtype::F32),
             _ => None,
         }
     }
@@ -200,6 +212,7 @@ impl Recipe {
         for field in &mut recipe.fields {
             field.name = Some(field.output_name().to_owned());
             field.dtype = field.output_dtype();
+            field.ops.iter_mut().for_each(Op::spell_out);
         }
         let canonical = serde_json::to_vec(&recipe).unwrap_or_default();
         format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&canonical))

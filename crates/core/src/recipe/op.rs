@@ -2,11 +2,11 @@
 //! the op, so that a recipe carried over gives the same distribution.
 
 use super::{
-    Affine, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, RandAugment, Sharpness,
-    Solarize, TrivialAugment,
+    Affine, AudioOp, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, RandAugment,
+    Sharpness, Solarize, TrivialAugment,
 };
 use crate::tensor::Dtype;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// One transformation. Random ops draw from a stream keyed by (seed, epoch, sample id, place in the recipe).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -139,6 +139,9 @@ pub enum Op {
         /// Standard deviation per channel, in `0..1` units.
         std: Vec<f64>,
     },
+    /// An op of an audio column, which has words of its own.
+    #[serde(skip)]
+    Audio(AudioOp),
     /// Makes the values of a batch as large as its largest, filled behind. Not a matter of one sample: it comes last.
     PadBatch(Padded),
     /// Waits without using the processor: stands for expensive preparation in experiments and tests.
@@ -277,10 +280,18 @@ impl Op {
             Self::AugMix(_) => "aug_mix",
             Self::RandomErasing { .. } => "random_erasing",
             Self::Normalize { .. } => "normalize",
+            Self::Audio(op) => op.name(),
             Self::PadBatch(_) => "pad_batch",
             Self::Delay { .. } => "delay",
             Self::Map { .. } => "map",
             Self::Filter { .. } => "filter",
+        }
+    }
+
+    /// What follows from other parameters is written out, so that equal ops are equal.
+    pub(super) fn spell_out(&mut self) {
+        if let Self::Audio(op) = self {
+            op.spell_out();
         }
     }
 
@@ -324,6 +335,7 @@ impl Op {
             | Self::AugMix(_) => true,
             Self::Perspective(op) => op.p > 0.0,
             Self::RandAugment(op) => op.n > 0,
+            Self::Audio(op) => op.is_random(),
             Self::Flip { p, .. }
             | Self::Grayscale { p }
             | Self::Solarize(Solarize { p, .. })
@@ -348,6 +360,20 @@ impl Op {
             | Self::Delay { .. } => false,
         }
     }
+}
+
+/// The ops of a column as they are written: those of audio under their own names.
+pub(super) fn serialize_all<S: Serializer>(ops: &[Op], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    #[serde(untagged)]
+    enum Written<'a> {
+        Audio(&'a AudioOp),
+        Other(&'a Op),
+    }
+    serializer.collect_seq(ops.iter().map(|op| match op {
+        Op::Audio(op) => Written::Audio(op),
+        other => Written::Other(other),
+    }))
 }
 
 fn one_step() -> u32 {

@@ -4,7 +4,7 @@
 //! one cannot be read, each of its values is tried in the place of the same value of a sound template. The grammar is
 //! written once, in the types; the templates here only show one sound value for each name.
 
-use super::{Decode, FieldRecipe, Op, Recipe, SampleOp};
+use super::{AudioOp, Decode, FieldRecipe, Op, Recipe, SampleOp, audio};
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -118,11 +118,9 @@ impl Reading {
         let template = template.as_object().cloned().unwrap_or_default();
         entry.insert("decode".into(), template["decode"].clone());
         let read = parse_object(path, &entry, &template, "", &mut self.faults);
-        FieldRecipe {
-            decode: self.decode(path, decode),
-            ops: self.ops(path, ops),
-            ..read.unwrap_or(stand_in)
-        }
+        let decode = self.decode(path, decode);
+        let ops = self.ops(path, ops, matches!(decode, Decode::Audio { .. }));
+        FieldRecipe { decode, ops, ..read.unwrap_or(stand_in) }
     }
 
     /// One op on whole samples, unless it cannot be read.
@@ -141,18 +139,33 @@ impl Reading {
         })
     }
 
-    fn ops(&mut self, path: &str, value: Option<Value>) -> Vec<Op> {
+    fn ops(&mut self, path: &str, value: Option<Value>, is_audio: bool) -> Vec<Op> {
         let Some(Value::Array(ops)) = value else {
             if value.is_some() {
                 self.faults.push(format!("{path}.ops: it is not a list"));
             }
             return Vec::new();
         };
-        let templates = op_templates();
+        let mut templates = op_templates().to_vec();
+        if is_audio {
+            // Its own words first, then those that any column has.
+            let shared =
+                |op: &Value| ["pad_batch", "delay", "map", "filter"].iter().any(|name| op["op"] == **name);
+            templates = audio::templates().into_iter().chain(templates.into_iter().filter(shared)).collect();
+        }
         let mut read = Vec::with_capacity(ops.len());
         for (index, op) in ops.into_iter().enumerate() {
             let path = format!("{path}.ops[{index}]");
-            let name = op["op"].as_str().unwrap_or("delay").to_owned();
+            let name = op["op"].as_str().or(op.as_str()).unwrap_or("delay").to_owned();
+            let sounds = AudioOp::NAMES.contains(&name.as_str());
+            if sounds && (is_audio || !Op::NAMES.contains(&name.as_str())) {
+                let op = parse_tagged(&path, op, "op", &audio::templates(), &mut self.faults);
+                read.push(Op::Audio(op.unwrap_or_else(|| {
+                    self.broken.push(path);
+                    AudioOp::Mono {}
+                })));
+                continue;
+            }
             let op = parse_tagged(&path, op, "op", &templates, &mut self.faults);
             read.push(op.unwrap_or_else(|| {
                 self.broken.push(path);
@@ -326,9 +339,10 @@ fn sample_op_templates() -> [Value; 6] {
 }
 
 /// A sound decoder of each kind with all of its parameters.
-pub(super) fn decode_templates() -> [Value; 7] {
+pub(super) fn decode_templates() -> [Value; 8] {
     [
         json!({"kind": "image", "mode": "rgb", "orientation": "ignore", "max_pixels": 1}),
+        json!({"kind": "audio", "max_samples": 1}),
         json!({"kind": "npy", "shape": [1]}),
         json!({"kind": "json"}),
         json!({"kind": "text"}),

@@ -1,7 +1,9 @@
 //! Whether a payload can be decoded, judged by the ending of its field's name: the usual check of `verify`.
 
-use forebay_core::Result;
-use forebay_core::recipe::{ImageMode, Orientation, default_max_pixels};
+use bytes::Bytes;
+use forebay_core::recipe::{ImageMode, Orientation, default_max_pixels, default_max_samples};
+use forebay_core::{ErrorKind, Result};
+use forebay_ops::decode::audio::Audio;
 use forebay_ops::decode::image::Decoder;
 use forebay_ops::decode::{json, label, npy, text};
 use forebay_ops::image::{Image, Rect};
@@ -12,10 +14,20 @@ pub fn decodable(field: &str, payload: &[u8]) -> Result<()> {
     let ending = field.rsplit('.').next().unwrap_or(field);
     match ending.to_ascii_lowercase().as_str() {
         "jpg" | "jpeg" | "png" | "webp" => image(payload),
+        "wav" | "flac" | "mp3" | "ogg" => audio(payload),
         "npy" => npy::decode(payload).map(drop),
         "json" => json::decode(payload).map(drop),
         "cls" | "cls2" => label::decode(payload).map(drop),
         "txt" => text::decode(payload).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Audio of a kind that is known and not offered is nobody's damage.
+fn audio(payload: &[u8]) -> Result<()> {
+    let payload = Bytes::copy_from_slice(payload);
+    match Audio::open(&payload).and_then(|audio| audio.decode(default_max_samples())) {
+        Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
         _ => Ok(()),
     }
 }
@@ -52,5 +64,7 @@ mod tests {
         assert!(decodable("cls", b"seven").is_err());
         decodable("cls", b"7").unwrap();
         decodable("bin", b"anything").unwrap();
+        assert!(decodable("wav", b"RIFF\x04\0\0\0WAVE").is_err());
+        decodable("flac", b"FORM of another kind").unwrap();
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod adjustment;
 mod affine;
+pub(crate) mod audio;
 mod aug_mix;
 mod auto_augment;
 mod autocontrast;

@@ -7,6 +7,7 @@
 //! Shape of a file: an image format has `header` and `decode`; the others have `decode`, and where a fixed row
 //! exists `decode_into`.
 
+pub mod audio;
 pub mod boxes;
 pub mod exif;
 pub mod image;

@@ -87,6 +87,8 @@ fn act(op: &Op) -> Option<Act> {
         | Op::Perspective(_)
         | Op::AutoAugment(_)
         | Op::AugMix(_) => Act::Adjust(Adjuster::of(op)?),
-        Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => return None,
+        Op::Audio(_) | Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => {
+            return None;
+        }
     })
 }

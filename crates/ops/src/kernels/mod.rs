@@ -4,6 +4,7 @@
     reason = "the parts of a loop must be inlined into each version of it that `multiversion` compiles"
 )]
 
+pub(crate) mod audio;
 pub(crate) mod bend;
 pub(crate) mod blend;
 pub(crate) mod blur;

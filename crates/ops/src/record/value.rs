@@ -47,7 +47,11 @@ impl Taken {
             Decode::Npy { shape } => self.array(column.dtype, shape.as_deref()),
             Decode::Label {} => self.integer(),
             Decode::Image { .. } => self.picture(),
-            Decode::Json {} | Decode::Text {} | Decode::Bytes {} | Decode::Boxes(_) => Ok(self.text()),
+            Decode::Audio { .. }
+            | Decode::Json {}
+            | Decode::Text {}
+            | Decode::Bytes {}
+            | Decode::Boxes(_) => Ok(self.text()),
         }
     }
 

@@ -223,7 +223,33 @@ def npy(header, data=b"", length=None):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) if length is None else length) + text + data
 
 
+def audio_attacks():
+    part = lambda name, body: name + struct.pack("<I", len(body)) + body
+    form = lambda channels, bits, frame, rate=8000: struct.pack("<HHIIHH", 1, channels, rate, rate * frame, frame, bits)
+    riff = lambda *parts: b"RIFF" + struct.pack("<I", 4 + sum(map(len, parts))) + b"WAVE" + b"".join(parts)
+    data = part(b"data", bytes(64))
+    yield "empty.wav", b""
+    yield "no_data.wav", riff(part(b"fmt ", form(1, 16, 2)))
+    yield "data_before_format.wav", riff(data, part(b"fmt ", form(1, 16, 2)))
+    yield "short_format.wav", riff(part(b"fmt ", bytes(14)), data)
+    yield "no_channels.wav", riff(part(b"fmt ", form(0, 16, 0)), data)
+    yield "most_channels.wav", riff(part(b"fmt ", form(0xFFFF, 8, 0xFFFF)), data)
+    yield "frames_of_another_size.wav", riff(part(b"fmt ", form(2, 16, 3)), data)
+    yield "no_rate.wav", riff(part(b"fmt ", form(1, 16, 2, 0)), data)
+    yield "largest_chunk.wav", b"RIFF\xff\xff\xff\xffWAVELIST\xff\xff\xff\xff"
+    # 2^36 - 1 samples at 655350 Hz, of which there are none.
+    stream = struct.pack(">HH", 16, 65535) + bytes(6) + struct.pack(">Q", 655350 << 44 | 15 << 36 | 0xFFFFFFFFF) + bytes(16)
+    yield "more_samples_than_frames.flac", b"fLaC\x80\0\0\x22" + stream
+    yield "no_stream_info.flac", b"fLaC\x81\0\0\0"
+    yield "largest_block.flac", b"fLaC\x84\xff\xff\xff"
+    yield "tag_longer_than_file.mp3", b"ID3\x04\0\0\x7f\x7f\x7f\x7f"
+    yield "no_frame.mp3", b"\xff\xfb" + bytes(100)
+    yield "page_alone.ogg", b"OggS\0\2" + bytes(20) + b"\1\7\1vorbis"
+    yield "no_such_codec.ogg", b"OggS\0\2" + bytes(20) + b"\1\x08OpusHead"
+
+
 def attacks():
+    yield from audio_attacks()
     line = b"\0" * 4
     rgb = png(1, 1, 8, 2, line)
     head = lambda w, h, depth=8, color=2: SIGNATURE + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, depth, color, 0, 0, 0))

@@ -1,0 +1,133 @@
+"""Columns of audio: from files to arrays, the same words everywhere, the same draws on any number of threads."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import forebay as fb
+import numpy as np
+import pytest
+
+RATE = 8000
+
+
+def write(path: Path, samples: np.ndarray, rate: int = RATE) -> None:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(samples.shape[1])
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples.astype("<i2").tobytes())
+
+
+@pytest.fixture
+def sounds(tmp_path: Path) -> Path:
+    draws = np.random.default_rng(1)
+    for word in ("no", "yes"):
+        for number in range(6):
+            samples = draws.integers(-9000, 9000, (4000 + 500 * number, 1 + number % 2))
+            folder = tmp_path / "sounds" / word
+            folder.mkdir(parents=True, exist_ok=True)
+            write(folder / f"{number}.wav", samples)
+    return tmp_path / "sounds"
+
+
+def test_a_file_is_delivered_as_it_is(sounds: Path) -> None:
+    data = fb.open(sounds, extensions=["wav"])
+    with fb.Loader(data, [fb.audio("wav")], batch_size=1) as loader:
+        batch = next(iter(loader))
+        with wave.open(str(sounds / "no" / "0.wav")) as file:
+            stored = np.frombuffer(file.readframes(file.getnframes()), "<i2") / np.float32(32768)
+        assert batch["wav"].dtype == np.float32
+        assert np.array_equal(batch["wav"][0, 0], stored)
+
+
+def test_shapes_that_the_recipe_decides_are_one_array(sounds: Path) -> None:
+    data = fb.open(sounds, extensions=["wav"])
+    column = fb.audio("wav").mono().resample(16_000)
+    for ops, shape in (
+        (column.random_crop(seconds=0.25), (1, 4000)),
+        (column.center_crop(samples=800).stereo(), (2, 800)),
+        (column.random_crop(seconds=0.25).log_mel(n_mels=40), (1, 40, 21)),
+        (column.random_crop(seconds=0.25).mfcc(n_mfcc=13, n_mels=40), (1, 13, 21)),
+        (column.random_crop(seconds=0.25).spectrogram(center=False), (1, 201, 19)),
+    ):
+        with fb.Loader(data, [ops], batch_size=4) as loader:
+            for batch in loader:
+                assert batch["wav"].shape == (4, *shape)
+
+
+def test_lengths_that_differ_are_padded_and_bucketed(sounds: Path) -> None:
+    data = fb.open(sounds, extensions=["wav"])
+    recipe = [fb.audio("wav").mono().resample(RATE).log_mel(n_mels=20).pad_batch(mask=True), fb.label("cls")]
+    with fb.Loader(data, recipe, batch_size=4) as loader:
+        for batch in loader:
+            longest = int(batch["wav_length"].max())
+            assert batch["wav"].shape == (4, 1, 20, longest)
+            assert batch["wav_mask"].sum(axis=1).tolist() == batch["wav_length"].tolist()
+    with fb.Loader(data, [fb.audio("wav").mono()], batch_size=4) as loader:
+        assert {array.ndim for array in next(iter(loader))["wav"]} == {2}
+
+
+def test_random_ops_are_the_same_with_any_number_of_threads(sounds: Path) -> None:
+    data = fb.open(sounds, extensions=["wav"])
+    column = (
+        fb.audio("wav").mono().resample(11_025, quality="good").speed((0.9, 1.1)).random_crop(samples=3000)
+    )
+    column = column.gain((-6, 6)).noise((5, 20)).mel(n_mels=30)
+    column = column.spec_augment(time_mask_param=5, freq_mask_param=5, fill="zero")
+
+    def epochs(workers: int) -> list[bytes]:
+        with fb.Loader(data, [column], batch_size=4, seed=3, num_workers=workers) as loader:
+            return [b"".join(batch["wav"].tobytes() for batch in loader) for _ in range(2)]
+
+    first, second = epochs(1)
+    assert first != second
+    assert epochs(3) == [first, second]
+
+
+def test_python_toml_and_json_say_the_same() -> None:
+    column = fb.audio("wav;flac").mono().resample(16_000).random_crop(seconds=1.0).log_mel(n_mels=80)
+    recipe = fb.Recipe([column])
+    toml = """
+    [[recipe]]
+    field = "wav;flac"
+    decode = "audio"
+    ops = ["mono", { op = "resample", rate = 16000 }, { op = "random_crop", seconds = 1.0 },
+           { op = "log_mel", n_mels = 80, n_fft = 400, win_length = 400, hop_length = 200 }]
+    """
+    assert fb.Recipe(toml).fingerprint == recipe.fingerprint
+    assert fb.Recipe(recipe.to_toml()) == recipe
+    assert fb.Recipe(recipe.to_json()) == recipe
+    assert "audio('wav;flac')" in repr(column)
+    assert ".log_mel(" in repr(column)
+
+
+def test_faults_name_the_parameter() -> None:
+    for column, said in (
+        (fb.audio().random_crop(), "recipe[0].ops[0].samples: give one of"),
+        (fb.audio().log_mel(), "bands need a known rate"),
+        (fb.audio().spectrogram().mono(), "`mono` works on a waveform"),
+        (fb.audio().resample(16_000, quality="ideal"), "recipe[0].ops[0].quality"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(fb.InvalidConfigError) as raised:
+            fb.Recipe([column])
+        assert said in str(raised.value)
+
+
+def test_a_named_recipe_is_a_plain_one() -> None:
+    from forebay._recipes_audio import speech_logmel
+
+    train, middle = fb.Recipe(speech_logmel()), fb.Recipe(speech_logmel(train=False, labels=None))
+    assert fb.Recipe(train.to_toml()) == train
+    assert [entry["name"] for entry in middle.entries()] == ["audio"]
+
+
+def test_a_damaged_file_is_a_bad_sample(sounds: Path) -> None:
+    (sounds / "no" / "0.wav").write_bytes(b"RIFF\0\0\0\0WAVE")
+    data = fb.open(sounds, extensions=["wav"])
+    with (
+        fb.Loader(data, [fb.audio("wav").mono()], batch_size=4) as loader,
+        pytest.raises(fb.CorruptError, match="wav"),
+    ):
+        next(iter(loader))
