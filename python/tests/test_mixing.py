@@ -118,7 +118,7 @@ def test_a_cache_keeps_pixels_from_before_and_saving_refuses(data: fb.Dataset, t
     fixed = [fb.image("jpg").resize((12, 18)), fb.label("cls"), BOTH]
     with fb.Loader(data, fixed, **HOW) as loader:
         wanted = [contents(loader), contents(loader)]
-    with fb.Loader(data, fixed, cache="64MiB", cache_at="resize", **HOW) as loader:
+    with fb.Loader(data, fixed, cache={"memory": "64MiB", "at": "resize"}, **HOW) as loader:
         assert [contents(loader), contents(loader)] == wanted
     with pytest.raises(fb.UnsupportedError, match="`mixup_or_cutmix` is of whole batches"):
         fb.materialize(data, fixed, tmp_path / "out", **HOW)

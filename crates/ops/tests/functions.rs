@@ -217,7 +217,7 @@ fn what_does_not_fit_together_is_said_before_anything_is_called() {
         (
             r#"[{"field": "a", "decode": "text"}, {"op": "map_batch", "function": "m:f"},
                 {"op": "filter", "function": "m:f", "fields": ["a"]}]"#,
-            "cannot follow `map_batch`",
+            "cannot follow what is of whole batches",
         ),
         (
             r#"[{"op": "map_batch", "function": "m:f"}, {"field": "a", "decode": "text"}]"#,
