@@ -11,7 +11,7 @@ import made
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["first-batch", "resume", "sharding", "functions", "frameworks", "materialize"]
+PAGES = ["first-batch", "resume", "sharding", "functions", "frameworks", "materialize", "text"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -36,7 +36,7 @@ fn every_op_and_decoder_is_described_with_its_defaults() {
     for op in Op::NAMES {
         assert!(RECIPES.contains(&format!("| `{op}` |")), "{op} is missing");
     }
-    for kind in ["image", "npy", "label", "json", "text", "bytes"] {
+    for kind in ["image", "npy", "label", "json", "text", "tokens", "bytes"] {
         assert!(RECIPES.contains(&format!("| `{kind}` |")), "{kind} is missing");
     }
     // Each op with its required parameters only; what is filled in must be said.

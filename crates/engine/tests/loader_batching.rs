@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod common;
+#[path = "loader_batching/tokens.rs"]
+mod tokens;
 
 use common::*;
 use forebay_core::cursor::Cursor;

@@ -19,6 +19,7 @@ mod kernels;
 pub mod npy;
 mod program;
 pub mod record;
+mod tokens;
 mod value;
 
 pub use buffer::{Buffer, BufferPool};
@@ -26,4 +27,6 @@ pub use collate::{BatchBuilder, Column, RowWriter};
 pub use function::{Call, Function, FunctionKey, Functions, Interpreter, Named};
 pub use image::{Image, ImageMut, ImageRef, Rect};
 pub use program::{Program, Scratch};
-pub use value::{Input, Output, OutputKind, Padding, SampleContext, Slot, Tensor, Value};
+pub use value::{
+    Input, Output, OutputKind, Padding, SampleContext, Slot, Tensor, TokenBatch, TokenGather, Value,
+};
