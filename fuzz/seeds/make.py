@@ -85,8 +85,17 @@ def records():
     (ROOT / "records/litdata").write_bytes(bytes([5]) + sizes + b"".join(values))
 
 
+def token_index():
+    """Three sequences of two documents, read two sequences at a time."""
+    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 3, 3)
+    body = struct.pack("<3i", 3, 4, 5) + struct.pack("<3q", 0, 6, 14) + struct.pack("<3q", 0, 2, 3)
+    (ROOT / "token_index").mkdir(exist_ok=True)
+    (ROOT / "token_index/two").write_bytes(bytes([1]) + head + body)
+
+
 def main():
     disk_cache()
+    token_index()
     records()
     messages()
     color, exif = Image.fromarray(rgb), Image.Exif()

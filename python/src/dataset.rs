@@ -22,7 +22,7 @@ pub(crate) struct Dataset(Owned<source::Dataset>);
 /// Opens a dataset. `progress` is called with objects done, objects in all, samples and bytes found.
 #[pyfunction]
 #[pyo3(signature = (spec, *, labels = None, kind = None, manifest_dir = None, rebuild = false, extensions = None,
-    storage_options = None, local = None, follow = false, progress = None))]
+    storage_options = None, local = None, follow = false, tokens = None, progress = None))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -35,12 +35,19 @@ pub(crate) fn open(
     storage_options: Option<BTreeMap<String, String>>,
     local: Option<PathBuf>,
     follow: bool,
+    tokens: Option<&str>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Dataset> {
     let kind = kind.map(|name| {
         SourceKind::from_name(name).ok_or_else(|| {
             let error = Error::invalid_config(format!("open dataset: kind is `{name}`"));
             raise(py, &error.with_hint(format!("known are {}", SourceKind::stored_names())))
+        })
+    });
+    let tokens = tokens.map(|text| {
+        serde_json::from_str(text).map_err(|cause| {
+            let error = Error::invalid_config(format!("open dataset: tokens is {text}")).with_source(cause);
+            raise(py, &error.with_hint("write `tokens={\"window\": 2048}`"))
         })
     });
     let raised: Arc<Mutex<Option<PyErr>>> = Arc::default();
@@ -51,6 +58,7 @@ pub(crate) fn open(
         local,
         follow,
         rebuild,
+        tokens: tokens.transpose()?,
         ..OpenOptions::default()
     };
     if let Some(extensions) = extensions {

@@ -11,7 +11,10 @@ import made
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["first-batch", "resume", "sharding", "functions", "audio", "frameworks", "materialize", "detection"]
+PAGES = [
+    *("first-batch", "resume", "sharding", "functions", "audio", "text", "detection"),
+    *("frameworks", "materialize"),
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

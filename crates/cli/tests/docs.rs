@@ -49,7 +49,7 @@ fn every_op_and_decoder_is_described_with_its_defaults() {
     for op in AudioOp::NAMES {
         assert!(AUDIO.contains(&format!("| `{op}` |")), "{op} is missing");
     }
-    for kind in ["image", "audio", "npy", "label", "json", "text", "bytes", "boxes"] {
+    for kind in ["image", "audio", "npy", "label", "json", "text", "tokens", "bytes", "boxes"] {
         assert!(RECIPES.contains(&format!("| `{kind}` |")), "{kind} is missing");
     }
     // Each op with its required parameters only; what is filled in must be said.

@@ -36,7 +36,7 @@ pub struct Request {
     pub order: u64,
     /// Indices into the wanted payloads, ascending by offset.
     pub wants: Vec<usize>,
-    /// Byte range of each, in the same order. Payloads that overlap share a range's bytes and stand once per want.
+    /// Byte range of each, in the same order. Payloads may overlap, as windows over tokens do: see [`shared_runs`].
     pub parts: Vec<Range<u64>>,
 }
 
@@ -73,12 +73,32 @@ pub fn plan_requests(wants: &[Want], limits: RequestLimits) -> Vec<Request> {
     requests
 }
 
+/// A part of a run: the number of the run, and the bytes inside of it.
+pub type Inside = (usize, Range<usize>);
+
+/// Parts that overlap, as runs that do not, and where each part lies in them; `None` when none overlap. Parts ascend by
+/// where they begin.
+pub fn shared_runs(parts: &[Range<u64>]) -> Option<(Vec<Range<u64>>, Vec<Inside>)> {
+    if parts.windows(2).all(|pair| pair[0].end <= pair[1].start) {
+        return None;
+    }
+    let (mut runs, mut places) = (Vec::<Range<u64>>::new(), Vec::with_capacity(parts.len()));
+    for part in parts {
+        match runs.last_mut().filter(|run| run.start <= part.start && part.start < run.end) {
+            Some(run) => run.end = run.end.max(part.end),
+            None => runs.push(part.clone()),
+        }
+        let start = runs.last().map_or(part.start, |run| run.start);
+        places.push((runs.len() - 1, (part.start - start) as usize..(part.end - start) as usize));
+    }
+    Some((runs, places))
+}
+
 /// Whether a payload may be read by a request that ends before it.
 fn joins(request: &Request, want: &Want, part: &Range<u64>, limits: RequestLimits) -> bool {
     let (Some(first), Some(last)) = (request.parts.first(), request.parts.last()) else { return false };
     request.object == want.object
-        && part.start >= last.end
-        && part.start - last.end <= limits.gap_bytes
+        && part.start.saturating_sub(last.end) <= limits.gap_bytes
         && part.end - first.start <= limits.request_bytes
 }
 
@@ -112,8 +132,19 @@ mod tests {
                     prop_assert_eq!((want.object, want.offset, want.length), (request.object, part.start, part.end - part.start));
                     prop_assert!(request.order <= want.order);
                 }
-                prop_assert!(request.parts.windows(2).all(|pair| pair[0].end <= pair[1].start && pair[1].start - pair[0].end <= gap));
-                let span = request.parts.last().unwrap().end - request.parts[0].start;
+                let near = |pair: &[Range<u64>]| {
+                    pair[0].start <= pair[1].start && pair[1].start.saturating_sub(pair[0].end) <= gap
+                };
+                prop_assert!(request.parts.windows(2).all(near));
+                let span = request.parts.iter().map(|part| part.end).max().unwrap() - request.parts[0].start;
+                if let Some((runs, places)) = shared_runs(&request.parts) {
+                    prop_assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start));
+                    for (part, (run, inside)) in request.parts.iter().zip(places) {
+                        let start = runs[run].start;
+                        prop_assert_eq!(part.clone(), start + inside.start as u64..start + inside.end as u64);
+                        prop_assert!(part.end <= runs[run].end);
+                    }
+                }
                 prop_assert!(request.parts.len() == 1 || span <= size);
             }
             prop_assert!(seen.into_iter().all(|was| was));

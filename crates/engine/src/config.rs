@@ -4,6 +4,7 @@
 //! are turned into this by the front ends. Orders by parts and by size are in `order`.
 
 mod order;
+mod pack;
 
 use crate::batch::FinishBatch;
 use crate::ranks::RankChannel;

@@ -158,6 +158,7 @@ impl FeedSpec {
             )
             .with_hint("give DataLoader num_workers=0"));
         }
+        let config = &config.clone().packed(recipe, dataset.manifest())?;
         let recipe = serde_json::from_str(&recipe.to_json())
             .map_err(|cause| Error::internal("write recipe").with_source(cause))?;
         let retry = &config.retry;

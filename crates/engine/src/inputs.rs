@@ -6,10 +6,10 @@
 //! thread that prepares.
 
 use forebay_core::manifest::{FieldKind, Location, Manifest};
-use forebay_core::recipe::Recipe;
+use forebay_core::recipe::{Decode, FieldRecipe, Recipe};
 use forebay_core::{Error, Facts, Result, SampleId};
 use forebay_ops::Input;
-use forebay_ops::record::{self, RecordSpec};
+use forebay_ops::record::{self, Format, RecordSpec};
 use std::sync::Arc;
 
 /// Where each column's values come from, in order of preference.
@@ -244,6 +244,40 @@ pub(crate) fn stored_names(manifest: &Manifest, recipe: &Recipe) -> Result<Vec<(
         }
     }
     Ok(stored)
+}
+
+/// The manifest's field that a column of tokens is made of, and bytes of a stored token; an error where that cannot be
+/// told without reading.
+pub(crate) fn token_bytes(manifest: &Manifest, column: &FieldRecipe) -> Result<(String, u64)> {
+    let records = records_of(manifest)?;
+    let found: Vec<Origin> =
+        column.alternatives().flat_map(|name| origins(manifest, &records, name)).collect();
+    let told = |origin: &Origin| {
+        let bytes = match (origin.inside, &column.decode) {
+            (Some((at, _)), Decode::Tokens { .. }) => {
+                let column =
+                    records[at].1.columns.first().filter(|_| records[at].1.format == Format::Tokens)?;
+                record::tokens::dtype_of(&column.encoding).ok()?.size()
+            }
+            (None, Decode::Tokens { stored: Some(dtype), .. }) => dtype.size(),
+            (None, Decode::Text {}) => 1,
+            _ => return None,
+        };
+        Some((manifest.fields()[origin.field].name.clone(), bytes as u64))
+    };
+    match found.as_slice() {
+        [origin] if manifest.fields()[origin.field].kind == FieldKind::Payload => told(origin),
+        _ => None,
+    }
+    .ok_or_else(|| {
+        let why = format!(
+            "pack `{}`: how many tokens each sample has is not known without reading it",
+            column.field
+        );
+        Error::unsupported(why).with_hint(
+            "pack files of tokens, texts that are payloads by themselves, or payloads whose type is `stored`",
+        )
+    })
 }
 
 /// The manifest's record fields and how they are framed.

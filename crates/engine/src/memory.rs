@@ -142,6 +142,10 @@ fn most_rows(config: &LoaderConfig, manifest: &Manifest, epoch_samples: u64) -> 
 /// Rows of most batches: as many as were asked for, or as many of mean length as bytes allow.
 pub(crate) fn usual_rows(config: &LoaderConfig, manifest: &Manifest) -> u64 {
     let batch_size = config.consumer.batch_size;
+    if let Some(packing) = config.batching.as_ref().and_then(|batching| batching.pack.as_ref()) {
+        let tokens = (manifest.total_bytes() / manifest.len().max(1) / packing.token_bytes).max(1);
+        return (packing.rows * packing.length / tokens).clamp(1, batch_size);
+    }
     let Some(Batching { batch_bytes: Some(limit), length_field, .. }) = &config.batching else {
         return batch_size;
     };
@@ -159,12 +163,19 @@ fn batch_bound(rows: u64, config: &LoaderConfig, manifest: &Manifest, outputs: &
         .map(|output| match output.kind {
             OutputKind::Tensor(_) => 0,
             OutputKind::Bytes | OutputKind::Text | OutputKind::Json => 1,
-            OutputKind::Tensors | OutputKind::Padded(_) | OutputKind::Any => ASSUMED_EXPANSION,
+            OutputKind::Tensors | OutputKind::Padded(_) | OutputKind::Tokens(_) | OutputKind::Any => {
+                ASSUMED_EXPANSION
+            }
         })
         .max()
         .unwrap_or(0);
     let largest = manifest.largest_sample_bytes();
     let payloads = match &config.batching {
+        // Documents of a batch are no larger than its rows, but for one that is larger alone.
+        Some(Batching { pack: Some(packing), .. }) => {
+            let room = packing.rows.saturating_mul(packing.length).saturating_mul(packing.token_bytes);
+            largest.saturating_mul(rows).min(largest.max(room))
+        }
         // A sample that is larger than a batch may be is one.
         Some(Batching { batch_bytes: Some(limit), length_field: None, .. }) => {
             largest.saturating_mul(rows).min(largest.max(*limit))

@@ -58,8 +58,10 @@ impl Definition {
         recipe: &Recipe,
         config: LoaderConfig,
     ) -> Result<Self> {
+        let config = config.packed(recipe, manifest)?;
         config.check()?;
         let program = Program::compile_with(recipe, &config.functions.of(recipe)?)?;
+        let program = program.with_rows(config.packed_rows());
         let inputs = Inputs::new(manifest, recipe)?;
         let sampler = config.sampler(manifest)?;
         let memory = MemoryPlan::new(&config, manifest, sampler.samples(), program.outputs())?;

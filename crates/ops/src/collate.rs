@@ -6,6 +6,7 @@
 //! samples belong to a batch, and what to do when one fails, is decided in the engine.
 
 mod pad;
+mod tokens;
 
 use crate::buffer::{Buffer, BufferPool, RowMut, Rows};
 use crate::value::{Output, OutputKind, Slot, Tensor, Value};
@@ -135,6 +136,10 @@ impl BatchBuilder {
                     let tensors = tensors(values.collect()).map_err(|why| mixed(&output.name, &why))?;
                     columns.extend(pad::pad(&output.name, &padding, &tensors, pool)?);
                 }
+                (OutputKind::Tokens(batch), _) => {
+                    let rows = tensors(values.collect()).map_err(|why| mixed(&output.name, &why))?;
+                    columns.extend(self::tokens::gather(&output.name, &batch, rows, pool)?);
+                }
                 (kind, _) => {
                     let column =
                         gather(&kind, values.collect(), pool).map_err(|why| mixed(&output.name, &why))?;
@@ -225,9 +230,11 @@ fn gather(kind: &OutputKind, values: Vec<Value>, pool: &BufferPool) -> Result<Co
         (kind, _) => kind,
     };
     Ok(match kind {
-        OutputKind::Tensor(_) | OutputKind::Tensors | OutputKind::Padded(_) | OutputKind::Any => {
-            stack(tensors(values)?, pool)
-        }
+        OutputKind::Tensor(_)
+        | OutputKind::Tensors
+        | OutputKind::Padded(_)
+        | OutputKind::Tokens(_)
+        | OutputKind::Any => stack(tensors(values)?, pool),
         OutputKind::Bytes => {
             Column::Bytes(pick(values, |v| if let Value::Bytes(b) = v { Some(b) } else { None })?)
         }

@@ -22,6 +22,7 @@ mod mixing;
 pub mod npy;
 mod program;
 pub mod record;
+mod tokens;
 pub mod track;
 mod value;
 
@@ -30,4 +31,6 @@ pub use collate::{BatchBuilder, Column, RowWriter};
 pub use function::{Call, Function, FunctionKey, Functions, Interpreter, Named};
 pub use image::{Image, ImageMut, ImageRef, Rect};
 pub use program::{Program, Scratch};
-pub use value::{Input, Output, OutputKind, Padding, SampleContext, Slot, Tensor, Value};
+pub use value::{
+    Input, Output, OutputKind, Padding, SampleContext, Slot, Tensor, TokenBatch, TokenGather, Value,
+};

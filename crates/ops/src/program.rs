@@ -10,7 +10,8 @@ use crate::decode::{json, label, npy, text};
 use crate::flow::{Flow, Home, make_held};
 use crate::function::{Function, Functions, Named, Uncalled};
 use crate::image_path::{HEADER_BYTES, ImagePath, ImageScratch};
-use crate::value::{Input, Output, OutputKind, Padding, SampleContext, Slot, Value};
+use crate::tokens::TokenPath;
+use crate::value::{Input, Output, OutputKind, Padding, SampleContext, Slot, TokenBatch, TokenGather, Value};
 use bytes::Bytes;
 use forebay_core::recipe::{Boxes, Decode, FieldRecipe, Op, Recipe};
 use forebay_core::tensor::{Dtype, TensorSpec};
@@ -62,6 +63,7 @@ enum Path {
     Label(Dtype),
     Json,
     Text,
+    Tokens(TokenPath),
     Bytes,
     Boxes(Boxes),
 }
@@ -110,6 +112,19 @@ impl Program {
     /// The columns, in the order of the recipe; those that functions of samples add come last.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
+    }
+
+    /// The same program, whose packed batches have so many rows each.
+    #[must_use]
+    pub fn with_rows(mut self, packed: Option<u64>) -> Self {
+        for output in &mut self.outputs {
+            if let OutputKind::Tokens(TokenBatch { gather: TokenGather::Pack { rows, .. }, .. }) =
+                &mut output.kind
+            {
+                *rows = packed;
+            }
+        }
+        self
     }
 
     /// Whether preparing does no work on payloads: they are handed on as they are, beside labels.
@@ -239,6 +254,8 @@ impl Column {
                             Decode::Npy { .. } | Decode::Boxes(_) | Decode::Audio { .. }
                         ) => {}
                     Op::Audio(_) if matches!(field.decode, Decode::Audio { .. }) => {}
+                    Op::PadBatch(_) if field.has_tokens() => {}
+                    op if op.is_of_tokens() => {}
                     _ => faults.push(format!("`{}` works on images only", op.name())),
                 }
             }
@@ -263,6 +280,12 @@ impl Column {
                 let dtype = field.output_dtype().unwrap_or(Dtype::I64);
                 (Path::Label(dtype), OutputKind::Tensor(TensorSpec { dtype, shape: Vec::new() }))
             }
+            _ if field.has_tokens() => {
+                let (path, kind) = TokenPath::compile(index, field);
+                (Path::Tokens(path), kind)
+            }
+            // Its ops were found to be tokens above.
+            Decode::Tokens { .. } => return None,
             Decode::Json {} => (Path::Json, OutputKind::Json),
             Decode::Text {} => (Path::Text, OutputKind::Text),
             Decode::Bytes {} => (Path::Bytes, OutputKind::Bytes),
@@ -319,6 +342,7 @@ impl Column {
         let value = match &self.path {
             Path::Image(path) => return path.prepare(sample, payload, slot, scratch.image()?, pool),
             Path::Audio(path) => return path.prepare(sample, payload, slot, &mut scratch.audio, pool),
+            Path::Tokens(path) => return path.prepare(sample, payload, slot, pool),
             Path::Label(dtype) => return write_label(label::decode(payload)?, *dtype, slot),
             Path::Npy(_, Some(spec)) => return npy::decode_into(payload, spec, row(slot)?),
             Path::Npy(dtype, None) => {

@@ -6,8 +6,9 @@
 use crate::buffer::Buffer;
 use bytes::Bytes;
 use forebay_core::SampleId;
+use forebay_core::recipe::tokens::Pack;
 use forebay_core::recipe::{Decode, FieldRecipe, Padded};
-use forebay_core::tensor::{Layout, TensorSpec};
+use forebay_core::tensor::{Dtype, Layout, TensorSpec};
 use std::ops::Range;
 
 /// What a random op may depend on, besides its place in the recipe.
@@ -60,6 +61,8 @@ pub enum OutputKind {
     Tensors,
     /// Tensors that are padded to one shape when the batch is closed.
     Padded(Padding),
+    /// Tokens that become several columns when the batch is closed.
+    Tokens(TokenBatch),
     /// Payloads as they are.
     Bytes,
     /// UTF-8 text.
@@ -68,6 +71,33 @@ pub enum OutputKind {
     Json,
     /// What a function makes: any of the others, but the same throughout a batch.
     Any,
+}
+
+/// How rows of tokens become columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenBatch {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Whether each value has labels behind its tokens.
+    pub masked: bool,
+    /// How they are put together.
+    pub gather: TokenGather,
+}
+
+/// How rows of tokens are put together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenGather {
+    /// As they are.
+    Stack,
+    /// Filled up to one length.
+    Pad(Padding),
+    /// Packed into rows.
+    Pack {
+        /// As the recipe says it.
+        pack: Pack,
+        /// Rows of every batch; as many as it takes when that is not known.
+        rows: Option<u64>,
+    },
 }
 
 /// How the tensors of a batch are made one.
@@ -98,7 +128,13 @@ impl OutputKind {
     pub fn row_bytes(&self) -> usize {
         match self {
             Self::Tensor(spec) => spec.bytes(),
-            Self::Tensors | Self::Padded(_) | Self::Bytes | Self::Text | Self::Json | Self::Any => 0,
+            Self::Tensors
+            | Self::Padded(_)
+            | Self::Tokens(_)
+            | Self::Bytes
+            | Self::Text
+            | Self::Json
+            | Self::Any => 0,
         }
     }
 }

@@ -24,9 +24,10 @@ from forebay._materialize import materialize
 from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
 from forebay._sample_ops import cutmix, filter, map, map_batch, mixup, mixup_or_cutmix
+from forebay._tokens import Text, Tokens, tokens
 from forebay.analysis import Analysis, analyze
 from forebay.batch import Batch, Payloads
-from forebay.dataset import Dataset, join, mix, open, synthetic
+from forebay.dataset import Dataset, TokenOptions, join, mix, open, synthetic
 from forebay.errors import (
     CancelledError,
     CorruptError,
@@ -90,6 +91,9 @@ __all__ = [
     "SampleOp",
     "StaleError",
     "Stats",
+    "Text",
+    "TokenOptions",
+    "Tokens",
     "UnavailableError",
     "UnsupportedError",
     "__version__",
@@ -115,6 +119,7 @@ __all__ = [
     "show",
     "synthetic",
     "text",
+    "tokens",
 ]
 
 if _DEBUG_BUILD:

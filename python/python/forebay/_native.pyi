@@ -118,6 +118,7 @@ def open(
     local: Path | None = None,
     follow: bool = False,
     extensions: list[str] | None = None,
+    tokens: str | None = None,
     progress: Callable[[int, int, int, int], object] | None = None,
 ) -> Dataset: ...
 def synthetic(

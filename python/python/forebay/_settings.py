@@ -9,6 +9,7 @@ from forebay import _native, _ranks
 from forebay._config import Unset
 from forebay.dataset import Dataset
 from forebay.errors import InvalidConfigError
+from forebay.recipe import Recipe
 
 __all__ = ["order_text", "settings_of"]
 
@@ -113,7 +114,7 @@ def _last_batch(config: dict[str, Any]) -> str:
     return str(named)
 
 
-def order_text(settings: dict[str, Any], data: Dataset) -> str:
+def order_text(settings: dict[str, Any], data: Dataset, recipe: Recipe) -> str:
     """Order in one word, with what changes it."""
     text = str(settings["shuffle"])
     mixed = data.native.mix()
@@ -129,5 +130,9 @@ def order_text(settings: dict[str, Any], data: Dataset) -> str:
     # Bytes alone only cut what stays where it is, as the batch size does.
     if settings["bucket"] is not None or settings["oversize"] == "drop":
         names += ["bucket", "batch_bytes", "oversize", "length_field", "batch_size"]
+    # Documents that are packed as they come stay where they are; others move between batches of so many rows.
+    ops = (op for entry in recipe.entries() for op in entry.get("ops", []))
+    if any(op["op"] == "pack" and (op["fit"] == "best" or op["long"] == "drop") for op in ops):
+        names += ["batch_size"]
     told = {name: settings[name] for name in names if settings[name] is not None}
     return ":".join([text, *(f"{name}={value}" for name, value in told.items())])

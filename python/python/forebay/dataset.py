@@ -13,12 +13,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from forebay import _config, _native
 from forebay.errors import ForebayError, InvalidConfigError, StaleError
 
-__all__ = ["Dataset", "join", "mix", "open", "synthetic"]
+__all__ = ["Dataset", "TokenOptions", "join", "mix", "open", "synthetic"]
 
 _log = logging.getLogger("forebay")
 
@@ -26,6 +26,23 @@ _log = logging.getLogger("forebay")
 _LOG_SECONDS = 5.0
 
 Progress = Callable[[int, int, int, int], object]
+
+
+class TokenOptions(TypedDict, total=False):
+    """How files of tokens are cut into samples."""
+
+    window: int
+    """Tokens of a sample. Without it every document is one."""
+    stride: int
+    """Tokens from the beginning of one window to that of the next; the window by default."""
+    target: bool
+    """Whether a window has one token more, so that it holds the target of its last one. True by default."""
+    documents: Literal["exact", "cross"]
+    """Whether windows end with their document: `"exact"` where an index tells documents, else `"cross"`."""
+    tail: Literal["keep", "drop"]
+    """What becomes of less than a window: kept at the end of documents, dropped at the end of files by default."""
+    dtype: Literal["u8", "u16", "u32", "i32", "i64"]
+    """Element type of files whose name and index do not tell it."""
 
 
 class Dataset:
@@ -137,21 +154,22 @@ def open(
     local: str | os.PathLike[str] | None = None,
     follow: bool | None = None,
     extensions: Sequence[str] | None = None,
+    tokens: TokenOptions | None = None,
     rebuild: bool | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Opens a dataset.
 
     Every argument but `spec` and `progress` can also be given as an environment variable `FOREBAY_` + its name in
-    capitals (`storage_options` as JSON, `extensions` with commas); the argument wins.
+    capitals (`storage_options` and `tokens` as JSON, `extensions` with commas); the argument wins.
 
     spec: a folder with one folder per class, a folder of files, tar shards such as `train-{000..146}.tar`, a manifest
         `x.fbm`, the same behind `s3://`, `https://`, `ais://`, `gs://` or `az://`, a table `cassandra://host/space/table`,
         or `synthetic://?samples=1000&bytes=4096`. Several parts may be given as a list or joined by `::`;
         braces, globs and `${NAME}` are replaced.
     labels: a CSV or JSONL file of labels for a folder of files. Looked for in the folder when not given.
-    kind: `tar`, `tfrecord`, `jsonl`, `zip`, `recordio`, `mds`, `litdata`, `tree` or `table`, when it should not be
-        guessed.
+    kind: `tar`, `tfrecord`, `jsonl`, `zip`, `recordio`, `mds`, `litdata`, `tokens`, `tree` or `table`, when it should
+        not be guessed.
     manifest_dir: where manifests are kept between runs.
     storage_options: what a remote store is told: `endpoint`, credentials, trust (`docs/guide/remote.md`). Files of this
         machine take none.
@@ -160,6 +178,8 @@ def open(
     follow: open what `materialize` has written so far: the shards from the first on without a gap, as a dataset of its
         own with a version of its own. Without it one that is not whole is refused.
     extensions: extensions of the files of a folder that are samples, without the dot.
+    tokens: how files of tokens (`.bin` with its `.idx`, `.bin`, `.u16`, `.u32`) are cut into samples, such as
+        `{"window": 2048}`; without it every document is one.
     rebuild: build the manifest anew even if a kept one still fits.
     progress: called now and then while a manifest is built, with objects done, objects in all, samples and bytes. While
         objects are still listed none is done, and objects in all are those found so far; a long listing is logged too.
@@ -171,6 +191,7 @@ def open(
     manifest_dir, local = _given("manifest_dir", manifest_dir), _given("local", local)
     storage_options = _given("storage_options", storage_options, _read_object)
     extensions = _given("extensions", extensions, lambda text: [part.strip() for part in text.split(",")])
+    tokens = _given("tokens", tokens, _read_object)
     rebuild = bool(_given("rebuild", rebuild, _read_switch))
     follow = bool(_given("follow", follow, _read_switch))
     parts = [spec] if isinstance(spec, str | os.PathLike) else list(spec)
@@ -182,6 +203,7 @@ def open(
         "extensions": None if extensions is None else list(extensions),
         "storage_options": _texts(storage_options or {}),
         "local": None if local is None else Path(local),
+        "tokens": None if tokens is None else json.dumps(dict(tokens)),
     }
     told = _logged("::".join(options["spec"]), progress)
     opened = _native.open(**options, follow=follow, rebuild=rebuild, progress=told)

@@ -54,8 +54,8 @@ class Loader:
 
     data: a `Dataset`, or what `open` takes.
     recipe: columns (`[fb.image("jpg").resize(224), fb.label("cls")]`), a `Recipe`, JSON or TOML.
-    batch_size: samples per batch and rank, 1 if not given; the most of them with `bucket` or `batch_bytes`. `None`
-        yields single samples without a batch axis.
+    batch_size: samples per batch and rank, 1 if not given; the most of them with `bucket` or `batch_bytes`; rows where
+        the recipe packs documents. `None` yields single samples without a batch axis.
     shuffle: `False` keeps the stored order. `"full"` permutes all samples; `"block"` permutes blocks of neighbours
         and mixes them in groups, so that reads stay sequential. `True` is `"block"` for shards and `"full"` for one
         object per sample. `"resample"` draws every sample from all, with replacement. A `mix` needs one of the
@@ -386,7 +386,7 @@ class Loader:
             "samples": len(self._data),
             "recipe": self._recipe.fingerprint,
             "seed": self._settings["seed"],
-            "shuffle": order_text(self._settings, self._data),
+            "shuffle": order_text(self._settings, self._data, self._recipe),
             "cursor": cursor,
         }
 
@@ -540,8 +540,9 @@ class Loader:
         batch = "single samples" if self._single else f"batches of {s['batch_size']}"
         if s["batch_bytes"] is not None:
             batch = f"batches of up to {s['batch_bytes']} bytes"
+        order = order_text(s, self._data, self._recipe)
         return (
-            f"<forebay.Loader {self._data.url}: {batch}, shuffle {order_text(s, self._data)}, seed {s['seed']}, "
+            f"<forebay.Loader {self._data.url}: {batch}, shuffle {order}, seed {s['seed']}, "
             f"rank {s['rank']} of {s['world_size']}>"
         )
 

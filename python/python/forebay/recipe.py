@@ -13,12 +13,15 @@ from __future__ import annotations
 import json as _json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from forebay import _native
 from forebay._functions import check_source, named_in
 from forebay._source import fingerprint, import_named, is_importable, name_of, takes_generator
 from forebay.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from forebay._tokens import Text
 
 __all__ = [
     "IMAGENET",
@@ -481,9 +484,11 @@ def label(field: str = "cls") -> Column:
     return Column({"field": field, "decode": {"kind": "label"}})
 
 
-def text(field: str = "txt") -> Column:
-    """A column of strings: a list of `str`."""
-    return Column({"field": field, "decode": {"kind": "text"}})
+def text(field: str = "txt") -> Text:
+    """A column of strings: a list of `str`; `byte_tokens` makes tokens of them."""
+    from forebay._tokens import Text
+
+    return Text({"field": field, "decode": {"kind": "text"}})
 
 
 def json(field: str = "json") -> Column:

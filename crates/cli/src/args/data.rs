@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use forebay_core::{Error, Result};
-use forebay_engine::source::{OpenOptions, SourceKind};
+use forebay_engine::source::{OpenOptions, SourceKind, TokenOptions};
 use std::path::PathBuf;
 
 /// A dataset and how to open it.
@@ -28,6 +28,9 @@ pub(crate) struct HowArgs {
     /// Extensions of the files that are samples, separated by commas. [default: jpg,jpeg,png,webp,npy]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) extensions: Vec<String>,
+    /// How files of tokens are cut into samples, as JSON: `{"window": 2048}`. [default: every document is one]
+    #[arg(long, value_name = "JSON", value_parser = token_options)]
+    pub(crate) tokens: Option<TokenOptions>,
     /// Where manifests are kept between runs. [default: $XDG_CACHE_HOME/forebay/manifests]
     #[arg(long, value_name = "DIR")]
     pub(crate) manifest_dir: Option<PathBuf>,
@@ -53,6 +56,8 @@ pub(crate) enum Kind {
     Mds,
     /// LitData chunks with their `index.json`.
     Litdata,
+    /// Files of tokens, with or without the index of Megatron-LM.
+    Tokens,
     /// One folder per class, one file per sample.
     Tree,
     /// A folder of files, with or without labels.
@@ -79,6 +84,7 @@ impl HowArgs {
         let mut options = OpenOptions {
             labels: self.labels.clone(),
             kind: self.kind.map(Kind::source),
+            tokens: self.tokens,
             manifest_dir: self.manifest_dir.clone().or_else(default_manifest_dir),
             storage_options: self.storage_options.iter().cloned().collect(),
             ..OpenOptions::default()
@@ -100,6 +106,7 @@ impl Kind {
             Self::Recordio => SourceKind::Recordio,
             Self::Mds => SourceKind::Mds,
             Self::Litdata => SourceKind::Litdata,
+            Self::Tokens => SourceKind::Tokens,
             Self::Tree => SourceKind::Tree,
             Self::Table => SourceKind::Table,
         }
@@ -112,6 +119,12 @@ pub(super) fn option_pair(text: &str) -> std::result::Result<(String, String), S
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
         _ => Err("write NAME=VALUE, for example `region=eu-central-1`".to_owned()),
     }
+}
+
+/// How tokens are cut, as JSON.
+fn token_options(text: &str) -> std::result::Result<TokenOptions, String> {
+    serde_json::from_str(text)
+        .map_err(|error| format!("{error}; write it as JSON, such as `{{\"window\": 2048}}`"))
 }
 
 /// Extensions as the engine compares them: lower-case and without a dot.

@@ -57,6 +57,12 @@ fn data_lines(data: &Data, report: &Report) {
     if let Some(local) = &data.options.local {
         report.line(format_args!("local = {}", json!(local)));
     }
+    if let Some(tokens) = &data.options.tokens {
+        let given = json!(tokens);
+        let given = given.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        let given = given.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ");
+        report.line(format_args!("tokens = {{ {given} }}"));
+    }
     report.line(format_args!("extensions = {}", json!(data.options.extensions)));
     report.line("");
 }

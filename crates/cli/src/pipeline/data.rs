@@ -60,7 +60,10 @@ fn one(table: &mut Table<'_>) -> Option<Data> {
     });
     let storage_options = table.take("storage_options", options_of_store).unwrap_or_default();
     let local = table.take("local", text).map(PathBuf::from);
-    let mut options = OpenOptions { labels, kind, storage_options, local, ..OpenOptions::default() };
+    let tokens = table.take("tokens", |value| {
+        serde_json::from_value(value.clone()).map_err(|error| format!("{value}: {error}"))
+    });
+    let mut options = OpenOptions { labels, kind, storage_options, local, tokens, ..OpenOptions::default() };
     if let Some(extensions) = extensions {
         options.extensions = extensions;
     }

@@ -10,6 +10,7 @@
 //! their number: neither an order nor a batch depends on how many ranks there are. What a walk gives is kept: where each
 //! batch begins ([`Cuts`]), and with buckets four bytes a sample for what stands where.
 
+pub mod packing;
 mod settings;
 mod walk;
 
@@ -21,6 +22,7 @@ use crate::manifest::Manifest;
 use crate::plan::rounds::Lengths;
 use crate::portion::{Consumer, Portion};
 use crate::{Error, Result, SampleId};
+use packing::Packing;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use walk::Walked;
@@ -77,7 +79,8 @@ impl Sampler {
         let limit = batching.batch_bytes.unwrap_or(u64::MAX);
         let drops = batching.oversize == Oversize::Drop
             && (0..manifest.len()).any(|sample| lengths.of(SampleId(sample)) > limit);
-        let moves = batching.bucket.is_some() || drops;
+        let packing = batching.pack.clone();
+        let moves = batching.bucket.is_some() || drops || packing.as_ref().is_some_and(Packing::moves);
         if moves && self.samples > u64::from(u32::MAX) {
             return Err(Error::unsupported(format!(
                 "cut batches by length: an epoch has {} samples, more than 2^32",
@@ -91,6 +94,7 @@ impl Sampler {
             limit,
             drops: batching.oversize == Oversize::Drop,
             moves,
+            packing,
             kept: Mutex::default(),
             beneath: self.clone(),
         };
@@ -127,6 +131,8 @@ pub(super) struct Batched {
     drops: bool,
     /// Whether samples stand at other positions than beneath.
     moves: bool,
+    /// How documents are packed, when they are.
+    packing: Option<Packing>,
     kept: Mutex<VecDeque<(u64, Arc<Walked>)>>,
 }
 

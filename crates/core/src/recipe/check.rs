@@ -46,7 +46,7 @@ impl Recipe {
         let padded: HashSet<String> = self
             .fields
             .iter()
-            .filter(|field| field.padded().is_some())
+            .filter(|field| field.column_names().len() > 1)
             .flat_map(FieldRecipe::column_names)
             .collect();
         let mut batches = false;
@@ -171,8 +171,11 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
         let name = op.name();
         let pads = matches!(op, Op::PadBatch(_));
         let pads_any = pads
-            && (maps || matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_) | Decode::Audio { .. }));
-        let for_any_value = pads_any || matches!(op, Op::Delay { .. }) || op.function().is_some();
+            && (maps
+                || field.has_tokens()
+                || matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_) | Decode::Audio { .. }));
+        let for_any_value =
+            pads_any || op.is_of_tokens() || matches!(op, Op::Delay { .. }) || op.function().is_some();
         if called && !pads && op.function().is_none() {
             let why = "comes after a function: put it before, or do it in the function";
             faults.add(&path, format_args!("`{name}` {why}"));
@@ -201,6 +204,10 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
         }
         check_op(&path, op, field, normalized, faults);
         normalized |= matches!(op, Op::Normalize { .. });
+    }
+    for (op, name, why) in field.token_faults() {
+        let place = op.map_or(path.to_owned(), |op| format!("{path}.ops[{op}]"));
+        faults.add(&if name.is_empty() { place } else { format!("{place}.{name}") }, why);
     }
     // Said only when each size is sound by itself, so that one mistake is one fault.
     let too_large = field.fixed_image_size().is_some_and(|(height, width)| height.max(width) > MAX_SIDE);
@@ -244,6 +251,10 @@ fn check_dtype(path: &str, field: &FieldRecipe, faults: &mut Faults) {
     let normalized = field.ops.iter().any(|op| matches!(op, Op::Normalize { .. }));
     let floats = [Dtype::F16, Dtype::Bf16, Dtype::F32];
     let (sound, offered) = match field.decode {
+        _ if field.has_tokens() => {
+            let refused = [Dtype::Bool, Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64];
+            (!refused.contains(&dtype), "an integer type")
+        }
         Decode::Npy { .. } => (true, ""),
         Decode::Image { .. } if normalized => (floats.contains(&dtype), "f16, bf16 or f32 after `normalize`"),
         Decode::Image { .. } => (dtype == Dtype::U8 || floats.contains(&dtype), "u8, f16, bf16 or f32"),
@@ -253,7 +264,9 @@ fn check_dtype(path: &str, field: &FieldRecipe, faults: &mut Faults) {
         }
         Decode::Boxes(ref boxes) => (dtype == boxes.dtype(), boxes.dtype().name()),
         Decode::Audio { .. } => (dtype == Dtype::F32, "f32"),
-        Decode::Json {} | Decode::Text {} | Decode::Bytes {} => (false, "no element type"),
+        Decode::Json {} | Decode::Text {} | Decode::Bytes {} | Decode::Tokens { .. } => {
+            (false, "no element type")
+        }
     };
     let why = format!("{} is {offered}, not {}", kind(&field.decode), dtype.name());
     faults.unless(sound, path, "dtype", why);
@@ -343,6 +356,12 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             faults.unless(sound, path, "std", "a deviation is not above 0");
         }
         Op::PadBatch(padded) => check_padded(path, padded, field, faults),
+        Op::ByteTokens(_)
+        | Op::Slice { .. }
+        | Op::Truncate { .. }
+        | Op::RandomWindow { .. }
+        | Op::MaskTokens(_)
+        | Op::Pack(_) => {}
         Op::Map { function, shape, dtype } => {
             check_function(path, function, faults);
             let sound = shape.is_some() == dtype.is_some();
@@ -413,6 +432,8 @@ fn check_padded(path: &str, padded: &Padded, field: &FieldRecipe, faults: &mut F
         "to",
         "every batch has this length: leave `multiple` out",
     );
+    let left = padded.side != super::tokens::Side::Right;
+    faults.unless(!left || field.has_tokens(), path, "side", "only tokens are filled up on the left");
     match (&field.decode, padded.to) {
         (Decode::Image { .. }, Some(size)) => check_size(path, size, faults),
         (_, Some(Size::Side(0))) => faults.unless(false, path, "to", "it is 0"),
@@ -427,6 +448,7 @@ fn check_padded(path: &str, padded: &Padded, field: &FieldRecipe, faults: &mut F
     });
     let fixed = match (mapped, &field.decode) {
         (Some(fixed), _) => fixed,
+        (None, _) if field.has_tokens() => field.fixed_tokens().is_some(),
         (None, Decode::Npy { shape }) => shape.is_some() && field.dtype.is_some(),
         (None, Decode::Audio { .. }) => field.audio_form().is_some_and(|form| form.shape().is_some()),
         _ => field.fixed_image_size().is_some(),
@@ -473,6 +495,7 @@ fn kind(decode: &Decode) -> &'static str {
         Decode::Json {} => "json",
         Decode::Text {} => "text",
         Decode::Label {} => "label",
+        Decode::Tokens { .. } => "tokens",
         Decode::Bytes {} => "bytes",
         Decode::Boxes(_) => "boxes",
     }

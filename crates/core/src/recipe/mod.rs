@@ -14,6 +14,7 @@ mod op;
 mod parse;
 mod policies;
 mod prefix;
+pub mod tokens;
 
 pub use audio::{
     AudioForm, AudioOp, Bands, Length, LogMel, LogUnit, MAX_RATE, MIN_RATE, MaskFill, Mel, MelNorm, MelScale,
@@ -113,6 +114,15 @@ pub enum Decode {
     Text {},
     /// An integer: decimal text in a payload, or a value known to the manifest.
     Label {},
+    /// Tokens: integers in a row.
+    Tokens {
+        /// Element type of payloads that are bare integers, little endian; records and arrays tell theirs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stored: Option<Dtype>,
+        /// Tokens of every sample. When it is given, they are written straight into the batch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        length: Option<u64>,
+    },
     /// The payload as it is.
     Bytes {},
     /// Annotations of an image in JSON, as COCO has them: boxes, labels or keypoints.
@@ -184,7 +194,7 @@ impl FieldRecipe {
         let padded = self.padded();
         let length = padded.map(|_| Padded::length_name(name));
         let mask = padded.filter(|padded| padded.mask).map(|_| Padded::mask_name(name));
-        [Some(name.to_owned()), length, mask].into_iter().flatten().collect()
+        [Some(name.to_owned()), length, mask].into_iter().flatten().chain(self.token_columns()).collect()
     }
 
     /// Element type of the column: as asked, or `f32` after `normalize`, `u8` for other images, `i64` for labels.
@@ -196,7 +206,8 @@ impl FieldRecipe {
                 let normalized = self.ops.iter().any(|op| matches!(op, Op::Normalize { .. }));
                 Some(if normalized { Dtype::F32 } else { Dtype::U8 })
             }
-            (None, Decode::Label {}) => Some(Dtype::I64),
+            (None, Decode::Label {} | Decode::Tokens { .. }) => Some(Dtype::I64),
+            (None, _) if self.has_tokens() => Some(Dtype::I64),
             (None, Decode::Boxes(boxes)) => Some(boxes.dtype()),
             (None, Decode::Audio { .. }) => Some(Dtype::F32),
             _ => None,

@@ -1,6 +1,7 @@
 //! The ops a recipe may name, with their parameters and defaults. Defaults are those of torchvision where it has
 //! the op, so that a recipe carried over gives the same distribution.
 
+use super::tokens::{ByteTokens, MaskTokens, Pack, Side};
 use super::{
     Affine, AudioOp, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, RandAugment,
     Sharpness, Solarize, TrivialAugment,
@@ -142,6 +143,33 @@ pub enum Op {
     /// An op of an audio column, which has words of its own.
     #[serde(skip)]
     Audio(AudioOp),
+    /// Makes the bytes of a text its tokens.
+    ByteTokens(ByteTokens),
+    /// Takes tokens from a place on; a sample that has fewer is refused.
+    Slice {
+        /// The first one taken.
+        #[serde(default)]
+        start: u64,
+        /// How many.
+        length: u64,
+    },
+    /// Cuts off what is more than a number of tokens.
+    Truncate {
+        /// Most tokens.
+        length: u64,
+        /// Where the others are cut off.
+        #[serde(default)]
+        side: Side,
+    },
+    /// Takes tokens from a random place on; a sample that has no more is taken whole.
+    RandomWindow {
+        /// Most tokens.
+        length: u64,
+    },
+    /// Replaces tokens for masked-language modelling.
+    MaskTokens(MaskTokens),
+    /// Packs documents into rows of one length. Of whole batches: it comes last.
+    Pack(Pack),
     /// Makes the values of a batch as large as its largest, filled behind. Not a matter of one sample: it comes last.
     PadBatch(Padded),
     /// Waits without using the processor: stands for expensive preparation in experiments and tests.
@@ -183,6 +211,9 @@ pub struct Padded {
     /// Whether a column `NAME_mask` says what is real.
     #[serde(default)]
     pub mask: bool,
+    /// Where tokens are filled up.
+    #[serde(default, skip_serializing_if = "Side::is_right")]
+    pub side: Side,
 }
 
 impl Padded {
@@ -281,6 +312,12 @@ impl Op {
             Self::RandomErasing { .. } => "random_erasing",
             Self::Normalize { .. } => "normalize",
             Self::Audio(op) => op.name(),
+            Self::ByteTokens(_) => "byte_tokens",
+            Self::Slice { .. } => "slice",
+            Self::Truncate { .. } => "truncate",
+            Self::RandomWindow { .. } => "random_window",
+            Self::MaskTokens(_) => "mask_tokens",
+            Self::Pack(_) => "pack",
             Self::PadBatch(_) => "pad_batch",
             Self::Delay { .. } => "delay",
             Self::Map { .. } => "map",
@@ -296,7 +333,7 @@ impl Op {
     }
 
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 26] = [
+    pub const NAMES: [&str; 32] = [
         "resize",
         "center_crop",
         "random_crop",
@@ -319,6 +356,12 @@ impl Op {
         "aug_mix",
         "random_erasing",
         "normalize",
+        "byte_tokens",
+        "slice",
+        "truncate",
+        "random_window",
+        "mask_tokens",
+        "pack",
         "pad_batch",
         "delay",
         "map",
@@ -332,8 +375,10 @@ impl Op {
             | Self::RandomResizedCrop { .. }
             | Self::TrivialAugment(_)
             | Self::AutoAugment(_)
-            | Self::AugMix(_) => true,
+            | Self::AugMix(_)
+            | Self::RandomWindow { .. } => true,
             Self::Perspective(op) => op.p > 0.0,
+            Self::MaskTokens(op) => op.p > 0.0,
             Self::RandAugment(op) => op.n > 0,
             Self::Audio(op) => op.is_random(),
             Self::Flip { p, .. }
@@ -356,6 +401,10 @@ impl Op {
             | Self::CenterCrop { .. }
             | Self::Pad { .. }
             | Self::Normalize { .. }
+            | Self::ByteTokens(_)
+            | Self::Slice { .. }
+            | Self::Truncate { .. }
+            | Self::Pack(_)
             | Self::PadBatch(_)
             | Self::Delay { .. } => false,
         }

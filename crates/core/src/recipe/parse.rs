@@ -290,7 +290,7 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// A sound op of each name with all of its parameters.
-pub(super) fn op_templates() -> [Value; 26] {
+pub(super) fn op_templates() -> [Value; 32] {
     let interval = [0.5, 1.0];
     let function = json!({"name": "module:name", "source": "", "random": false});
     [
@@ -318,7 +318,14 @@ pub(super) fn op_templates() -> [Value; 26] {
             "interpolation": "nearest", "fill": 0}),
         json!({"op": "random_erasing", "p": 0.5, "scale": interval, "ratio": interval, "value": 0.0}),
         json!({"op": "normalize", "mean": [0.5], "std": [0.5]}),
-        json!({"op": "pad_batch", "value": 0, "multiple": 1, "to": 1, "mask": false}),
+        json!({"op": "byte_tokens", "offset": 0, "bos": 1, "eos": 1}),
+        json!({"op": "slice", "start": 0, "length": 1}),
+        json!({"op": "truncate", "length": 1, "side": "right"}),
+        json!({"op": "random_window", "length": 1}),
+        json!({"op": "mask_tokens", "p": 0.5, "mask_id": 1, "vocab": 1, "special": [1], "random": 0.5, "keep": 0.5}),
+        json!({"op": "pack", "length": 1, "fit": "greedy", "look_ahead": 1, "long": "split", "value": 0,
+            "labels": false, "documents": 1}),
+        json!({"op": "pad_batch", "value": 0, "multiple": 1, "to": 1, "mask": false, "side": "left"}),
         json!({"op": "delay", "seconds": 0.0}),
         json!({"op": "map", "function": function, "shape": [1], "dtype": "f32"}),
         json!({"op": "filter", "function": function}),
@@ -339,7 +346,7 @@ fn sample_op_templates() -> [Value; 6] {
 }
 
 /// A sound decoder of each kind with all of its parameters.
-pub(super) fn decode_templates() -> [Value; 8] {
+pub(super) fn decode_templates() -> [Value; 9] {
     [
         json!({"kind": "image", "mode": "rgb", "orientation": "ignore", "max_pixels": 1}),
         json!({"kind": "audio", "max_samples": 1}),
@@ -347,6 +354,7 @@ pub(super) fn decode_templates() -> [Value; 8] {
         json!({"kind": "json"}),
         json!({"kind": "text"}),
         json!({"kind": "label"}),
+        json!({"kind": "tokens", "stored": "u16", "length": 1}),
         json!({"kind": "bytes"}),
         json!({"kind": "boxes", "part": "keypoints", "stored": "xywh", "format": "xyxy", "min_area": 0.0,
             "min_visibility": 0.0, "swap": [[0, 1]]}),

@@ -69,7 +69,11 @@ impl LoaderConfig {
             }
         }
         if let Some(batching) = &self.batching {
-            let name = if batching.bucket.is_some() { "bucket" } else { "batch_bytes" };
+            let name = match batching {
+                Batching { pack: Some(_), .. } => "pack",
+                Batching { bucket: Some(_), .. } => "bucket",
+                _ => "batch_bytes",
+            };
             if self.size_classes.is_some() {
                 faults.push(format!("{name} is set, and size_classes too: give one of them"));
             }

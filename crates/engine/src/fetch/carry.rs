@@ -9,7 +9,7 @@ use super::gate::{Pass, Turn};
 use super::pending::{Pending, Wanted};
 use crate::budget::Hold;
 use bytes::{Bytes, BytesMut};
-use forebay_core::request::Request;
+use forebay_core::request::{Request, shared_runs};
 use forebay_core::window::End;
 use forebay_core::{Error, Result};
 use forebay_store::retry::{Patience, Tries};
@@ -188,7 +188,21 @@ impl Fetcher {
             ([part], Entry::At(turn)) if self.is_cut(parts) => {
                 self.read_cut(object, part.clone(), turn).await.map(|bytes| vec![bytes])
             }
-            (parts, entry) => self.read_again(object, parts, entry).await,
+            (parts, entry) => match shared_runs(parts) {
+                None => self.read_again(object, parts, entry).await,
+                // What overlaps is read once, and nobody copies it.
+                Some((runs, places)) => {
+                    let read = self.read_again(object, &runs, entry).await?;
+                    let cut = |(run, inside): (usize, Range<usize>)| {
+                        let bytes: Option<&Bytes> = read.get(run);
+                        let bytes = bytes.filter(|bytes| inside.end <= bytes.len());
+                        bytes
+                            .map(|bytes| bytes.slice(inside))
+                            .ok_or_else(|| Error::internal("a store gave too few bytes"))
+                    };
+                    places.into_iter().map(cut).collect()
+                }
+            },
         }
     }
 

@@ -68,9 +68,9 @@ impl Members {
                 }
                 (Some(Decode::Label {}), _) => How::Label,
                 (_, OutputKind::Tensor(_) | OutputKind::Tensors) => How::Npy,
-                (_, OutputKind::Padded(_)) => {
-                    let why =
-                        format!("materialize column `{}`: `pad_batch` is of whole batches", output.name);
+                (_, OutputKind::Padded(_) | OutputKind::Tokens(_)) => {
+                    let op = field.and_then(|field| field.ops.last()).map_or("pad_batch", Op::name);
+                    let why = format!("materialize column `{}`: `{op}` is of whole batches", output.name);
                     return Err(Error::invalid_config(why).with_hint("leave it to the reader's recipe"));
                 }
                 (_, OutputKind::Text) => How::Text,

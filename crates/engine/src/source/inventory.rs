@@ -3,7 +3,7 @@
 use super::locate::{INDEX_FILE, Item, is_hidden, literal_prefix, shard_name};
 use super::materialized;
 use super::options::{OpenOptions, SourceKind, extension};
-use super::records::Described;
+use super::records::{self, Described, TokenOptions};
 use forebay_core::spec::glob_match;
 use forebay_core::{Error, Result};
 use forebay_store::{ObjectMeta, Store};
@@ -27,6 +27,8 @@ pub(super) struct Inventory {
     pub(super) labels: Option<ObjectMeta>,
     /// What an `index.json` beside the objects tells.
     pub(super) described: Described,
+    /// How files of tokens are cut.
+    pub(super) tokens: Option<TokenOptions>,
 }
 
 /// Finds the objects that `items` mean.
@@ -52,6 +54,7 @@ pub(super) async fn take(
     }
     let kind = kind_of(store, &objects, options, url)?;
     // MDS shards that are named describe themselves; chunks need what lies beside them.
+    let objects = records::with_indexes(store, objects, kind, options.parallel).await?;
     let described = match objects.first().filter(|_| kind == SourceKind::Litdata) {
         Some(first) => {
             let folder = first.key.rfind('/').map_or("", |slash| &first.key[..=slash]);
@@ -61,7 +64,15 @@ pub(super) async fn take(
         }
         None => Described::default(),
     };
-    Ok(Inventory { kind, prefix: String::new(), objects, others: Vec::new(), labels: None, described })
+    Ok(Inventory {
+        kind,
+        prefix: String::new(),
+        objects,
+        others: Vec::new(),
+        labels: None,
+        described,
+        tokens: options.tokens,
+    })
 }
 
 fn no_index(error: Error, url: &str) -> Error {
@@ -119,7 +130,7 @@ fn not_a_shard(store: &dyn Store, key: &str, url: &str) -> Error {
 
 /// The endings that tell shards.
 fn shard_endings() -> &'static str {
-    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.zip`, `.rec` or `.mds`"
+    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.zip`, `.rec`, `.mds`, or of tokens `.bin`, `.u16` or `.u32`"
 }
 
 async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Result<Vec<ObjectMeta>> {
@@ -133,7 +144,7 @@ async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Re
             return glob_match(glob, key);
         }
         let kind = shard_name(key);
-        kind.is_some()
+        kind.is_some_and(|kind| kind != SourceKind::Tokens || options.kind == Some(kind))
             && options.kind.is_none_or(|asked| kind == Some(asked))
             && !key[prefix.len()..].contains('/')
     };
@@ -172,6 +183,12 @@ async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &st
             }
             _ => others.push(meta.key),
         }
+    }
+    // Any file may be called `.bin`: it is a file of tokens where nothing else is there, or where that is said.
+    let is_tokens = |kind: SourceKind| kind == SourceKind::Tokens;
+    if options.kind.is_none() && records.iter().any(|(kind, _)| !is_tokens(*kind)) {
+        let stray = records.extract_if(.., |(kind, _)| is_tokens(*kind));
+        others.extend(stray.map(|(_, meta)| meta.key));
     }
     if index.is_some() && (!records.is_empty() || !below.is_empty()) {
         // An index may describe shards in folders below its own.
@@ -225,10 +242,19 @@ async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &st
         kind if kind.is_records() => named_so(of_that_kind, kind),
         _ => files,
     };
+    let objects = records::with_indexes(store, objects, kind, options.parallel).await?;
     if objects.is_empty() {
         return Err(nothing_inside(kind, options, url, &others, &deeper));
     }
-    Ok(Inventory { kind, prefix: prefix.to_string(), objects, others, labels, described })
+    Ok(Inventory {
+        kind,
+        prefix: prefix.to_string(),
+        objects,
+        others,
+        labels,
+        described,
+        tokens: options.tokens,
+    })
 }
 
 /// The one kind of shards that a folder holds.

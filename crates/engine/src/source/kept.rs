@@ -27,7 +27,11 @@ impl Kept {
     /// The place for a spec and the options that change what is found.
     pub(super) fn new(folder: PathBuf, identity: &[String], options: &OpenOptions) -> Self {
         let kind = options.kind.map(SourceKind::name);
-        let identity = serde_json::json!([SOURCE_FORMAT, identity, kind, options.labels, options.extensions]);
+        let mut identity =
+            serde_json::json!([SOURCE_FORMAT, identity, kind, options.labels, options.extensions]);
+        if let (Some(tokens), Some(all)) = (&options.tokens, identity.as_array_mut()) {
+            all.push(serde_json::json!(tokens));
+        }
         let key = format!("{:032x}.fbm", xxh3_128(identity.to_string().as_bytes()));
         Self { store: LocalStore::new(folder), key }
     }

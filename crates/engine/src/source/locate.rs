@@ -128,6 +128,7 @@ pub(super) fn shard_name(key: &str) -> Option<SourceKind> {
             Some(SourceKind::Mds)
         }
         "bin" if is_chunk(stem) => Some(SourceKind::Litdata),
+        "bin" | "u16" | "u32" if plain == name => Some(SourceKind::Tokens),
         // `mnist-train.tfrecord-00000-of-00010`
         _ => is_numbered(ending.strip_prefix("tfrecord-")?).then_some(SourceKind::Tfrecord),
     }

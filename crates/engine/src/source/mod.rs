@@ -40,6 +40,7 @@ pub use open::{open, open_with_store};
 pub use options::{Environment, OpenOptions, Progress, ProgressFn, SourceKind};
 pub use origin::DataSpec;
 pub(crate) use reading::local as local_store;
+pub use records::{TokenDocuments, TokenOptions, TokenTail};
 #[cfg(feature = "cassandra")]
 pub use rows::open_rows;
 pub use synthetic::{SyntheticPayload, SyntheticSpec, synthetic};

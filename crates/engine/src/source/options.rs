@@ -1,5 +1,6 @@
 //! What a caller may say about opening a dataset.
 
+use super::records::TokenOptions;
 use forebay_core::Result;
 use forebay_store::listing::list_all;
 use forebay_store::{ObjectMeta, Store, StoreOptions};
@@ -23,6 +24,8 @@ pub enum SourceKind {
     Mds,
     /// LitData chunks with their `index.json`.
     Litdata,
+    /// Files of tokens, with or without the index that Megatron-LM writes.
+    Tokens,
     /// One folder per class, one file per sample.
     Tree,
     /// A folder of files, with or without a table of labels.
@@ -48,6 +51,7 @@ impl SourceKind {
             Self::Recordio => "recordio",
             Self::Mds => "mds",
             Self::Litdata => "litdata",
+            Self::Tokens => "tokens",
             Self::Tree => "tree",
             Self::Table => "table",
             Self::Synthetic => "synthetic",
@@ -63,7 +67,7 @@ impl SourceKind {
     }
 
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Tar,
         Self::Tree,
         Self::Table,
@@ -73,6 +77,7 @@ impl SourceKind {
         Self::Recordio,
         Self::Mds,
         Self::Litdata,
+        Self::Tokens,
         Self::Synthetic,
         Self::Mix,
         Self::Join,
@@ -98,7 +103,8 @@ impl SourceKind {
 
     /// Whether samples lie in records, which the manifest describes.
     pub(super) fn is_records(self) -> bool {
-        matches!(self, Self::Tfrecord | Self::Jsonl | Self::Zip | Self::Recordio) || self.is_described()
+        matches!(self, Self::Tfrecord | Self::Jsonl | Self::Zip | Self::Recordio | Self::Tokens)
+            || self.is_described()
     }
 
     /// Whether an `index.json` beside the objects says what they hold.
@@ -156,6 +162,8 @@ pub struct OpenOptions {
     pub follow: bool,
     /// Whether a manifest kept by an earlier run is ignored and replaced.
     pub rebuild: bool,
+    /// How files of tokens are cut into samples; `None` takes their documents.
+    pub tokens: Option<TokenOptions>,
     /// Extensions (lower-case, no dot) of the files that are samples in a folder. Shards ignore it.
     pub extensions: Vec<String>,
     /// How many shards are indexed at once. More helps stores with long answers.
@@ -176,6 +184,7 @@ impl Default for OpenOptions {
             local: None,
             follow: false,
             rebuild: false,
+            tokens: None,
             extensions: ["jpg", "jpeg", "png", "webp", "npy"].map(String::from).into(),
             parallel: 16,
             progress: None,
@@ -218,6 +227,7 @@ impl std::fmt::Debug for OpenOptions {
             .field("local", &self.local)
             .field("follow", &self.follow)
             .field("rebuild", &self.rebuild)
+            .field("tokens", &self.tokens)
             .field("extensions", &self.extensions)
             .field("parallel", &self.parallel)
             .finish_non_exhaustive()

@@ -3,6 +3,7 @@
 use super::dataset::Dataset;
 use super::join::JoinOptions;
 use super::options::{OpenOptions, SourceKind};
+use super::records::TokenOptions;
 use forebay_core::{Error, Result};
 use forebay_store::StoreOptions;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct DataSpec {
     pub manifest_dir: Option<PathBuf>,
     /// Endings of the files that are samples in a folder.
     pub extensions: Vec<String>,
+    /// How files of tokens are cut into samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<TokenOptions>,
     /// What is said to the store.
     #[serde(default)]
     pub storage_options: StoreOptions,
@@ -52,6 +56,7 @@ impl DataSpec {
             local: options.local.as_ref().map(absolute),
             manifest_dir: options.manifest_dir.as_ref().map(absolute),
             extensions: options.extensions.clone(),
+            tokens: options.tokens,
             storage_options: options.storage_options.clone(),
             parts: Vec::new(),
             join: None,
@@ -94,6 +99,7 @@ impl DataSpec {
             local: self.local.clone(),
             manifest_dir: self.manifest_dir.clone(),
             extensions: self.extensions.clone(),
+            tokens: self.tokens,
             storage_options: self.storage_options.clone(),
             ..OpenOptions::default()
         };

@@ -82,6 +82,7 @@ pub(super) async fn take(store: &CassandraStore, options: &OpenOptions) -> Resul
         others: vec![format!("labels {:032x}", labels.digest128())],
         labels: None,
         described: Described::default(),
+        tokens: None,
     };
     Ok(Found { rows, label, inventory })
 }

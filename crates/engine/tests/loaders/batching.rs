@@ -64,7 +64,7 @@ fn config(rank: u64, world_size: u64, shuffle: Shuffle, batching: Batching) -> L
     }
 }
 
-fn settings() -> Vec<Batching> {
+pub(crate) fn settings() -> Vec<Batching> {
     let tokens = Some("tokens".to_owned());
     vec![
         Batching { bucket: Some(Bucket::Ratio(1.4)), length_field: tokens.clone(), ..Batching::default() },
@@ -74,6 +74,7 @@ fn settings() -> Vec<Batching> {
             batch_bytes: Some(900),
             oversize: Oversize::Drop,
             length_field: tokens,
+            ..Batching::default()
         },
     ]
 }

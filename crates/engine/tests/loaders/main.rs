@@ -15,3 +15,4 @@ mod parts;
 mod reshard;
 mod resume;
 mod supply;
+mod tokens;

@@ -9,6 +9,7 @@ use crate::buffer::BufferPool;
 use crate::decode::label;
 use crate::value::{Padding, Tensor};
 use forebay_core::recipe::Padded;
+use forebay_core::recipe::tokens::Side;
 use forebay_core::tensor::{Dtype, TensorSpec};
 use forebay_core::{Error, Result};
 
@@ -37,7 +38,8 @@ pub(super) fn pad(
         if tensor.spec.shape != spec.shape {
             fill(row, &filler);
         }
-        copy(tensor, &spec.shape, row);
+        let start = if left(padding) { row.len() - tensor.data.len() } else { 0 };
+        copy(tensor, &spec.shape, &mut row[start..]);
     }
     let long = |tensor: &Tensor| padding.axes.clone().map(|axis| tensor.spec.shape[axis]).collect::<Vec<_>>();
     let mut columns = vec![(name.to_owned(), Column::Tensor { spec: spec.clone(), rows, data })];
@@ -56,11 +58,17 @@ pub(super) fn pad(
         let mut data = pool.take(mask.bytes() * rows);
         for (tensor, row) in tensors.iter().zip(data.as_mut_slice().chunks_exact_mut(mask.bytes().max(1))) {
             row.fill(0);
-            ones(&long(tensor), &mask.shape, row);
+            let start = if left(padding) { row.len() - tensor.spec.shape[0] } else { 0 };
+            ones(&long(tensor), &mask.shape, &mut row[start..]);
         }
         columns.push((Padded::mask_name(name), Column::Tensor { spec: mask, rows, data }));
     }
     Ok(columns)
+}
+
+/// Whether rows are filled up on the left. Only tokens are, and they have one axis.
+fn left(padding: &Padding) -> bool {
+    padding.padded.side == Side::Left
 }
 
 /// The columns of a batch of which every sample was left out.

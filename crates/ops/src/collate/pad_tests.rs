@@ -15,7 +15,7 @@ fn tensor(shape: &[usize], first: u16) -> Tensor {
 }
 
 fn padding(axes: std::ops::Range<usize>, value: i64, multiple: u32, to: Option<Size>) -> Padding {
-    Padding { padded: Padded { value, multiple, to, mask: true }, axes }
+    Padding { padded: Padded { value, multiple, to, mask: true, side: Side::Right }, axes }
 }
 
 fn column(columns: &[(String, Column)], name: &str) -> (Vec<usize>, Vec<u8>) {

@@ -90,5 +90,12 @@ fn act(op: &Op) -> Option<Act> {
         Op::Audio(_) | Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => {
             return None;
         }
+        // Refused on images when the recipe is checked.
+        Op::ByteTokens(_)
+        | Op::Slice { .. }
+        | Op::Truncate { .. }
+        | Op::RandomWindow { .. }
+        | Op::MaskTokens(_)
+        | Op::Pack(_) => return None,
     })
 }

@@ -17,6 +17,7 @@ mod pixels;
 pub mod proto;
 pub mod recordio;
 pub mod tfrecord;
+pub mod tokens;
 pub mod value;
 pub mod zip_member;
 
@@ -66,6 +67,8 @@ pub enum Format {
     Mds,
     /// An item of a LitData chunk.
     Litdata,
+    /// A run of tokens.
+    Tokens,
 }
 
 impl RecordSpec {
@@ -100,6 +103,7 @@ impl RecordSpec {
             Format::Recordio => recordio::take(record, &names),
             Format::Mds => mds::take(record, &self.columns, &names),
             Format::Litdata => litdata::take(record, &self.columns, &names),
+            Format::Tokens => tokens::take(record, &self.columns, &names),
         }
     }
 

@@ -46,6 +46,7 @@ impl Taken {
         match &column.decode {
             Decode::Npy { shape } => self.array(column.dtype, shape.as_deref()),
             Decode::Label {} => self.integer(),
+            Decode::Tokens { .. } => self.array(None, None),
             Decode::Image { .. } => self.picture(),
             Decode::Audio { .. }
             | Decode::Json {}

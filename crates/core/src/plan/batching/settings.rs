@@ -1,5 +1,6 @@
 //! How batches are cut, as plain data, and what is wrong with it.
 
+use super::packing::Packing;
 use crate::plan::rounds::MAX_CLASSES;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct Batching {
     /// all payload fields together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length_field: Option<String>,
+    /// How documents are packed into rows; then nothing of the above but the field is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pack: Option<Packing>,
 }
 
 /// Which lengths may stand in one batch.
@@ -92,13 +96,22 @@ impl Batching {
         if batch_bytes.is_none() && oversize.is_some() {
             return Err(Error::invalid_config("oversize is set, but there is no batch_bytes"));
         }
-        let batching = Self { bucket, batch_bytes, oversize: oversize.unwrap_or_default(), length_field };
+        let batching =
+            Self { bucket, batch_bytes, oversize: oversize.unwrap_or_default(), length_field, pack: None };
         batching.check()?;
         Ok(Some(batching))
     }
 
     /// Checks the numbers.
     pub fn check(&self) -> Result<()> {
+        if let Some(packing) = &self.pack {
+            if self.bucket.is_some() || self.batch_bytes.is_some() {
+                return Err(Error::invalid_config(
+                    "bucket or batch_bytes is set, but the recipe packs documents: leave one out",
+                ));
+            }
+            packing.check()?;
+        }
         let why = match (&self.bucket, self.batch_bytes) {
             (_, Some(0)) => "batch_bytes is 0: give at least 1".to_owned(),
             (Some(Bucket::Ratio(ratio)), _) if !(MIN_RATIO..=MAX_RATIO).contains(ratio) => {

@@ -113,6 +113,7 @@ fn any_batching() -> impl Strategy<Value = Batching> {
             batch_bytes,
             oversize,
             length_field: field.map(str::to_owned),
+            pack: None,
         },
     )
 }

@@ -1,6 +1,6 @@
 //! The walk over an epoch that says where each batch begins, and with buckets what stands where.
 
-use super::{Batched, Cuts};
+use super::{Batched, Cuts, packing};
 use crate::plan::Plan;
 use std::sync::Arc;
 
@@ -30,6 +30,9 @@ struct Walk {
 
 impl Batched {
     pub(super) fn walk(&self, plan: &Plan) -> Walked {
+        if let Some(packing) = &self.packing {
+            return packing::walk(packing, &self.lengths, self.batch_size, plan);
+        }
         let buckets = self.bounds.as_ref().map_or(1, |bounds| bounds.len() + 1);
         let mut open = vec![Open::default(); buckets];
         let mut walk = Walk { order: Vec::new(), starts: vec![0] };

@@ -10,9 +10,12 @@ mod mds;
 mod offsets;
 mod recordio;
 mod tfrecord;
+mod tokens;
 mod zip;
 
 pub(super) use described::Described;
+pub(super) use tokens::with_indexes;
+pub use tokens::{TokenDocuments, TokenOptions, TokenTail};
 
 use super::inventory::Inventory;
 use super::locate::shard_name;
@@ -121,6 +124,7 @@ pub(super) async fn index(store: &dyn Store, inventory: &Inventory, object: &Obj
         SourceKind::Zip => zip::index(store, object).await,
         SourceKind::Recordio => recordio::index(store, object).await,
         SourceKind::Mds => mds::index(store, object, &inventory.described).await,
+        SourceKind::Tokens => tokens::index(store, object, inventory).await,
         SourceKind::Litdata => litdata::index(store, object, &inventory.described).await,
         other => Err(Error::internal(format!("index an object as `{}`", other.name()))),
     }
