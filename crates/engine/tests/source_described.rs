@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 mod common;
+mod parquet;
 
 use common::*;
 use forebay_core::recipe::Recipe;

@@ -53,6 +53,8 @@ pub(crate) enum Kind {
     Mds,
     /// LitData chunks with their `index.json`.
     Litdata,
+    /// Parquet files.
+    Parquet,
     /// One folder per class, one file per sample.
     Tree,
     /// A folder of files, with or without labels.
@@ -100,6 +102,7 @@ impl Kind {
             Self::Recordio => SourceKind::Recordio,
             Self::Mds => SourceKind::Mds,
             Self::Litdata => SourceKind::Litdata,
+            Self::Parquet => SourceKind::Parquet,
             Self::Tree => SourceKind::Tree,
             Self::Table => SourceKind::Table,
         }

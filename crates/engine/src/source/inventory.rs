@@ -119,7 +119,7 @@ fn not_a_shard(store: &dyn Store, key: &str, url: &str) -> Error {
 
 /// The endings that tell shards.
 fn shard_endings() -> &'static str {
-    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.zip`, `.rec` or `.mds`"
+    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.zip`, `.rec`, `.mds` or `.parquet`"
 }
 
 async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Result<Vec<ObjectMeta>> {

@@ -23,6 +23,8 @@ pub enum SourceKind {
     Mds,
     /// LitData chunks with their `index.json`.
     Litdata,
+    /// Parquet files.
+    Parquet,
     /// One folder per class, one file per sample.
     Tree,
     /// A folder of files, with or without a table of labels.
@@ -48,6 +50,7 @@ impl SourceKind {
             Self::Recordio => "recordio",
             Self::Mds => "mds",
             Self::Litdata => "litdata",
+            Self::Parquet => "parquet",
             Self::Tree => "tree",
             Self::Table => "table",
             Self::Synthetic => "synthetic",
@@ -63,7 +66,7 @@ impl SourceKind {
     }
 
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Tar,
         Self::Tree,
         Self::Table,
@@ -73,6 +76,7 @@ impl SourceKind {
         Self::Recordio,
         Self::Mds,
         Self::Litdata,
+        Self::Parquet,
         Self::Synthetic,
         Self::Mix,
         Self::Join,
@@ -98,7 +102,8 @@ impl SourceKind {
 
     /// Whether samples lie in records, which the manifest describes.
     pub(super) fn is_records(self) -> bool {
-        matches!(self, Self::Tfrecord | Self::Jsonl | Self::Zip | Self::Recordio) || self.is_described()
+        matches!(self, Self::Tfrecord | Self::Jsonl | Self::Zip | Self::Recordio | Self::Parquet)
+            || self.is_described()
     }
 
     /// Whether an `index.json` beside the objects says what they hold.
