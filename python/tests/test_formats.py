@@ -124,3 +124,25 @@ def test_what_a_feature_of_numbers_holds_is_an_array(tmp_path: Path) -> None:
     with fb.Loader(fb.open(file), [fb.npy("x", dtype="f32")], batch_size=1) as loader:
         (batch,) = loader
     np.testing.assert_array_equal(batch["x"][0], np.array([[1, 2], [3, 4]], dtype=np.float32))
+
+
+def test_parquet_is_read_as_pyarrow_wrote_it(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    made = samples(40)
+    image = [{"bytes": sample["jpg"], "path": f"{n}.jpg"} for n, sample in enumerate(made)]
+    rows = {
+        "image": image,
+        "label": [n % 7 for n in range(40)],
+        "vector": [[n / 2, n / 4] for n in range(40)],
+    }
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet", row_group_size=16)
+    data = fb.open(tmp_path)
+    recipe = [fb.image("image").resize(8), fb.label("label"), fb.npy("vector", shape=(2,), dtype="f32")]
+    with fb.Loader(data, recipe, batch_size=8, shuffle=True, seed=3) as loader:
+        received = [
+            (int(y), v.tolist()) for b in loader for y, v in zip(b["label"], b["vector"], strict=True)
+        ]
+    assert sorted(received) == sorted((n % 7, [n / 2, n / 4]) for n in range(40))
+    assert data[5]["image"] == made[5]["jpg"]

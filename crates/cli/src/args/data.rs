@@ -58,6 +58,8 @@ pub(crate) enum Kind {
     Litdata,
     /// Files of tokens, with or without the index of Megatron-LM.
     Tokens,
+    /// Parquet files.
+    Parquet,
     /// One folder per class, one file per sample.
     Tree,
     /// A folder of files, with or without labels.
@@ -107,6 +109,7 @@ impl Kind {
             Self::Mds => SourceKind::Mds,
             Self::Litdata => SourceKind::Litdata,
             Self::Tokens => SourceKind::Tokens,
+            Self::Parquet => SourceKind::Parquet,
             Self::Tree => SourceKind::Tree,
             Self::Table => SourceKind::Table,
         }

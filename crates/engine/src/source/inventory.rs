@@ -130,7 +130,7 @@ fn not_a_shard(store: &dyn Store, key: &str, url: &str) -> Error {
 
 /// The endings that tell shards.
 fn shard_endings() -> &'static str {
-    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.zip`, `.rec`, `.mds`, or of tokens `.bin`, `.u16` or `.u32`"
+    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.zip`, `.rec`, `.mds`, `.parquet`, or of tokens `.bin`, `.u16` or `.u32`"
 }
 
 async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Result<Vec<ObjectMeta>> {

@@ -123,6 +123,7 @@ pub(super) fn shard_name(key: &str) -> Option<SourceKind> {
         "zip" if plain == name => Some(SourceKind::Zip),
         "rec" if plain == name => Some(SourceKind::Recordio),
         "mds" => Some(SourceKind::Mds),
+        "parquet" | "parq" if plain == name => Some(SourceKind::Parquet),
         // Compressed in ways that are refused by name.
         "br" | "bz2" | "snappy" if stem.rsplit_once('.').is_some_and(|(_, inner)| inner == "mds") => {
             Some(SourceKind::Mds)

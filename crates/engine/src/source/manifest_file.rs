@@ -3,7 +3,7 @@
 use super::dataset::Dataset;
 use super::open::{patient, refuse_options};
 use super::options::OpenOptions;
-use super::{locate, reading};
+use super::{locate, parquet, reading};
 use forebay_core::manifest::Manifest;
 use forebay_core::{Error, Result};
 use forebay_store::local::map::map_file;
@@ -66,11 +66,13 @@ async fn with_manifest(
     // Nobody lists the objects here, so the first and the last stand for all of them.
     for object in [0, manifest.object_count().saturating_sub(1)] {
         let known = manifest.object(object);
+        let parts = manifest.meta().get(parquet::META_KEY).is_some();
+        let (key, whole) = if parts { parquet::stored(&known.key) } else { (&*known.key, true) };
         let found =
-            store.head(&known.key).await.map_err(|e| e.while_doing(format_args!("open manifest `{url}`")))?;
-        let compressed = locate::is_packed(&known.key);
-        if found.stamp != known.stamp || (found.size != known.size && !compressed) {
-            let object = data.url(&known.key);
+            store.head(key).await.map_err(|e| e.while_doing(format_args!("open manifest `{url}`")))?;
+        let compressed = locate::is_packed(key);
+        if found.stamp != known.stamp || (found.size != known.size && !compressed && whole) {
+            let object = data.url(key);
             return Err(Error::stale(format!(
                 "open manifest `{url}`: `{object}` changed since it was built"
             ))
@@ -79,6 +81,6 @@ async fn with_manifest(
     }
     let mut notes = Vec::new();
     let data = reading::copied(data, options.local.as_deref(), &manifest, &mut notes).await?;
-    let store = reading::expanded(&manifest, &data);
+    let store = reading::expanded(&manifest, &data)?;
     Dataset::with_notes(manifest, store, url, notes)
 }

@@ -21,6 +21,7 @@ mod open;
 mod opening;
 mod options;
 mod origin;
+mod parquet;
 mod reading;
 mod records;
 #[cfg(feature = "cassandra")]

@@ -6,7 +6,7 @@ use super::kept::{self, Kept};
 use super::labels::{self, MAX_LABEL_BYTES};
 use super::locate::Item;
 use super::options::{OpenOptions, SourceKind};
-use super::{blocking, reading, records, shards, table, tree};
+use super::{blocking, parquet, reading, records, shards, table, tree};
 use forebay_core::manifest::Manifest;
 use forebay_core::{Error, ErrorKind, Result};
 use forebay_store::{ByteRange, LocalStore, ObjectMeta, Store};
@@ -74,7 +74,7 @@ impl Opening<'_> {
         let local = self.root.as_ref().map(|root| reading::local(root, manifest.total_bytes()));
         let data = local.as_ref().unwrap_or(&self.data);
         let data = reading::copied(data, self.options.local.as_deref(), &manifest, &mut notes).await?;
-        let store = reading::expanded(&manifest, &data);
+        let store = reading::expanded(&manifest, &data)?;
         Dataset::with_notes(manifest, store, self.url, notes)
     }
 
@@ -94,6 +94,8 @@ impl Opening<'_> {
                 let store = shards::reading_store(&store, keys);
                 if kind == SourceKind::Tar {
                     shards::build(store.as_ref(), inventory, self.options, meta).await?
+                } else if kind == SourceKind::Parquet {
+                    parquet::build(store.as_ref(), inventory, self.options, meta, notes).await?
                 } else {
                     records::build(store.as_ref(), inventory, self.options, meta).await?
                 }

@@ -26,6 +26,8 @@ pub enum SourceKind {
     Litdata,
     /// Files of tokens, with or without the index that Megatron-LM writes.
     Tokens,
+    /// Parquet files.
+    Parquet,
     /// One folder per class, one file per sample.
     Tree,
     /// A folder of files, with or without a table of labels.
@@ -52,6 +54,7 @@ impl SourceKind {
             Self::Mds => "mds",
             Self::Litdata => "litdata",
             Self::Tokens => "tokens",
+            Self::Parquet => "parquet",
             Self::Tree => "tree",
             Self::Table => "table",
             Self::Synthetic => "synthetic",
@@ -67,7 +70,7 @@ impl SourceKind {
     }
 
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Tar,
         Self::Tree,
         Self::Table,
@@ -78,6 +81,7 @@ impl SourceKind {
         Self::Mds,
         Self::Litdata,
         Self::Tokens,
+        Self::Parquet,
         Self::Synthetic,
         Self::Mix,
         Self::Join,
@@ -103,8 +107,10 @@ impl SourceKind {
 
     /// Whether samples lie in records, which the manifest describes.
     pub(super) fn is_records(self) -> bool {
-        matches!(self, Self::Tfrecord | Self::Jsonl | Self::Zip | Self::Recordio | Self::Tokens)
-            || self.is_described()
+        matches!(
+            self,
+            Self::Tfrecord | Self::Jsonl | Self::Zip | Self::Recordio | Self::Tokens | Self::Parquet
+        ) || self.is_described()
     }
 
     /// Whether an `index.json` beside the objects says what they hold.

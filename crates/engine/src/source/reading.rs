@@ -2,7 +2,7 @@
 //! expanded.
 
 use super::locate::is_packed;
-use super::{SourceKind, blocking, shards};
+use super::{SourceKind, blocking, parquet, shards};
 use crate::memory::available_memory_bytes;
 use crate::stage::{Expected, LocalCopyStore};
 use forebay_core::manifest::Manifest;
@@ -28,14 +28,17 @@ pub(crate) fn local(root: &Path, bytes: u64) -> Arc<dyn Store> {
 }
 
 /// `store`, or one that shows compressed shards as what they hold.
-pub(super) fn expanded(manifest: &Manifest, store: &Arc<dyn Store>) -> Arc<dyn Store> {
+pub(super) fn expanded(manifest: &Manifest, store: &Arc<dyn Store>) -> Result<Arc<dyn Store>> {
     let kind = manifest.meta().get("kind").and_then(|kind| kind.as_str()).and_then(SourceKind::from_name);
     if !kind.is_some_and(SourceKind::is_shards) {
-        return Arc::clone(store);
+        return Ok(Arc::clone(store));
+    }
+    if kind == Some(SourceKind::Parquet) {
+        return parquet::reading_store(manifest, store);
     }
     let keys: Vec<_> =
         (0..manifest.object_count()).map(|object| manifest.object(object).key.into_owned()).collect();
-    shards::reading_store(store, keys.iter().map(String::as_str))
+    Ok(shards::reading_store(store, keys.iter().map(String::as_str)))
 }
 
 /// `store`, or one that reads what is whole in the copy `folder` from there.
@@ -46,15 +49,19 @@ pub(super) async fn copied(
     notes: &mut Vec<String>,
 ) -> Result<Arc<dyn Store>> {
     let Some(folder) = folder else { return Ok(Arc::clone(store)) };
-    let (manifest, objects) = (manifest.clone(), u64::from(manifest.object_count()));
+    let keys = (0..manifest.object_count()).map(|object| manifest.object(object).key);
+    let objects = keys.filter(|key| is_stored(manifest, key)).count();
+    let manifest = manifest.clone();
     let copy = open_copy(store, folder, move || {
-        let objects = (0..manifest.object_count()).map(move |object| {
+        let objects = (0..manifest.object_count()).filter_map(move |object| {
             let object = manifest.object(object);
-            Expected {
+            // Parts of an object come with it.
+            let expected = || Expected {
                 key: object.key.to_string(),
                 size: size(&object.key, object.size),
                 stamp: object.stamp,
-            }
+            };
+            is_stored(&manifest, &object.key).then(expected)
         });
         Box::new(objects)
     })
@@ -91,6 +98,11 @@ async fn open_copy(
     let (store, path) = (Arc::clone(store), folder.to_path_buf());
     let doing = |error: Error| error.while_doing(format_args!("open the local copy `{}`", folder.display()));
     blocking(move || LocalCopyStore::open(store, &path, expected())).await?.map_err(doing)
+}
+
+/// Whether a key is that of a stored object, and not of a part of one.
+fn is_stored(manifest: &Manifest, key: &str) -> bool {
+    manifest.meta().get(parquet::META_KEY).is_none() || parquet::stored(key).1
 }
 
 /// The size that an object is expected to have. A compressed shard is noted with the size of what it holds.

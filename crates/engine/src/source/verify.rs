@@ -5,6 +5,7 @@
 
 mod findings;
 mod members;
+mod parquet;
 mod payloads;
 mod records;
 #[cfg(feature = "cassandra")]
@@ -70,6 +71,8 @@ impl Run<'_> {
             if inventory.kind == SourceKind::Tar {
                 self.shard(number as u32, object, inventory, &mut waiting).await;
                 self.try_all(std::mem::take(&mut waiting), options.parallel).await?;
+            } else if inventory.kind == SourceKind::Parquet {
+                self.parquet(object, options.parallel).await?;
             } else if inventory.kind.is_records() {
                 self.records(inventory, object, options.parallel).await?;
             } else {

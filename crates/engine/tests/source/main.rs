@@ -5,6 +5,7 @@ mod common;
 mod described;
 mod folder;
 mod listing;
+mod parquet;
 mod records;
 mod tar;
 mod verify;

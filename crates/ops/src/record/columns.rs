@@ -33,7 +33,20 @@ impl Column {
     pub fn is_pickle(&self) -> bool {
         matches!(self.encoding.as_str(), "pkl" | "pickle" | "graph" | "graph:pickle")
     }
+
+    /// A column that cannot be given, and why.
+    pub fn refused(name: &str, why: &str) -> Self {
+        Self { name: name.to_owned(), encoding: format!("{REFUSED}{why}"), bytes: None }
+    }
+
+    /// Whether its values may be taken.
+    pub fn is_offered(&self) -> bool {
+        !self.is_pickle() && !self.encoding.starts_with(REFUSED)
+    }
 }
+
+/// What the encoding of a column begins with that cannot be given; the reason follows.
+const REFUSED: &str = "refused: ";
 
 /// Most axes of an array.
 const MAX_AXES: usize = 63;
@@ -145,7 +158,10 @@ pub(super) fn refused(encoding: &str) -> Error {
         ))
         .with_hint("write the column as `json`, `bytes` or an array");
     }
-    Error::unsupported(format!("values stored as `{shown}` are not offered"))
+    match encoding.strip_prefix(REFUSED) {
+        Some(why) => Error::unsupported(why.chars().take(200).collect::<String>()),
+        None => Error::unsupported(format!("values stored as `{shown}` are not offered")),
+    }
 }
 
 pub(super) fn word(bytes: &[u8]) -> u32 {

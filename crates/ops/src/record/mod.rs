@@ -13,6 +13,7 @@ pub mod example;
 pub mod json_line;
 pub mod litdata;
 pub mod mds;
+pub mod parquet;
 mod pixels;
 pub mod proto;
 pub mod recordio;
@@ -69,6 +70,8 @@ pub enum Format {
     Litdata,
     /// A run of tokens.
     Tokens,
+    /// The value of one Parquet column in one row, where it is no plain payload.
+    Parquet,
 }
 
 impl RecordSpec {
@@ -77,15 +80,15 @@ impl RecordSpec {
         Self { format, fields, columns: Vec::new() }
     }
 
-    /// Records of columns. Columns of pickles are not offered.
+    /// Records of columns. Columns of pickles, and those that are refused, are not offered.
     pub fn of_columns(format: Format, columns: Vec<Column>) -> Self {
-        let offered = columns.iter().filter(|column| !column.is_pickle());
+        let offered = columns.iter().filter(|column| column.is_offered());
         Self { format, fields: offered.map(|column| column.name.clone()).collect(), columns }
     }
 
     /// Why a field that is there is not offered.
     pub fn refusal(&self, name: &str) -> Option<Error> {
-        let column = self.columns.iter().find(|column| column.name == name && column.is_pickle())?;
+        let column = self.columns.iter().find(|column| column.name == name && !column.is_offered())?;
         Some(columns::refused(&column.encoding).while_doing(format_args!("take column `{name}`")))
     }
 
@@ -104,6 +107,7 @@ impl RecordSpec {
             Format::Mds => mds::take(record, &self.columns, &names),
             Format::Litdata => litdata::take(record, &self.columns, &names),
             Format::Tokens => tokens::take(record, &self.columns, &names),
+            Format::Parquet => parquet::take(record, &self.columns, &names),
         }
     }
 

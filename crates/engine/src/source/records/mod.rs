@@ -180,12 +180,23 @@ pub(super) fn merge(
 }
 
 /// What samples without a name of their own are called after: the object's key without what tells its format.
-fn key_stem(key: &str) -> &str {
+pub(super) fn key_stem(key: &str) -> &str {
     let name = key.rfind('/').map_or(0, |slash| slash + 1);
     let mut end = key.len();
     let chunk = (shard_name(key) == Some(SourceKind::Litdata)).then_some(".bin");
-    let known =
-        [".gz", ".zst", ".zstd", ".mds", ".tfrecord", ".tfrecords", ".tfrec", ".jsonl", ".ndjson", ".rec"];
+    let known = [
+        ".gz",
+        ".zst",
+        ".zstd",
+        ".mds",
+        ".tfrecord",
+        ".tfrecords",
+        ".tfrec",
+        ".jsonl",
+        ".ndjson",
+        ".rec",
+        ".parquet",
+    ];
     for ending in known.into_iter().chain(chunk) {
         let stem = &key[name..end];
         if stem.len() > ending.len() && stem.to_ascii_lowercase().ends_with(ending) {
@@ -196,7 +207,7 @@ fn key_stem(key: &str) -> &str {
 }
 
 /// A fault of an object, with its place.
-fn fault(store: &dyn Store, key: &str, offset: u64, error: Error) -> Error {
+pub(super) fn fault(store: &dyn Store, key: &str, offset: u64, error: Error) -> Error {
     let url = store.url(key);
     let facts = Facts { object: Some(url.clone()), offset: Some(offset), ..Facts::default() };
     error.while_doing(format_args!("read shard `{url}` at byte {offset}")).with_facts(facts)
