@@ -138,7 +138,7 @@ impl BatchBuilder {
                 }
                 (OutputKind::Tokens(batch), _) => {
                     let rows = tensors(values.collect()).map_err(|why| mixed(&output.name, &why))?;
-                    columns.extend(self::tokens::gather(&output.name, &batch, rows, pool)?);
+                    columns.extend(self::tokens::gather(&output.name, &batch, &rows, pool)?);
                 }
                 (kind, _) => {
                     let column =

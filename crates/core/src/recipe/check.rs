@@ -356,12 +356,14 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             faults.unless(sound, path, "std", "a deviation is not above 0");
         }
         Op::PadBatch(padded) => check_padded(path, padded, field, faults),
+        // Looked at before, with what is known of the tokens or the waveform there.
         Op::ByteTokens(_)
         | Op::Slice { .. }
         | Op::Truncate { .. }
         | Op::RandomWindow { .. }
         | Op::MaskTokens(_)
-        | Op::Pack(_) => {}
+        | Op::Pack(_)
+        | Op::Audio(_) => {}
         Op::Map { function, shape, dtype } => {
             check_function(path, function, faults);
             let sound = shape.is_some() == dtype.is_some();
@@ -375,8 +377,6 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             }
         }
         Op::Filter { function } => check_function(path, function, faults),
-        // Looked at before, with what is known of the waveform there.
-        Op::Audio(_) => {}
         Op::Delay { seconds } => {
             let sound = (0.0..=MAX_DELAY_SECONDS).contains(seconds);
             faults.unless(

@@ -282,7 +282,9 @@ impl FieldRecipe {
                     format!("`{}` makes several columns: leave functions out, or do it in one", op.name()),
                 ));
             }
-            faults.into_iter().for_each(|(name, why)| say(name, why));
+            for (name, why) in faults {
+                say(name, why);
+            }
         }
         let signed = [Dtype::I16, Dtype::I32, Dtype::I64];
         let needs_sign = masked || self.pack().is_some_and(|pack| pack.labels);

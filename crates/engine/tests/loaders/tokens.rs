@@ -1,5 +1,6 @@
 //! Files of tokens through whole loaders: windows and documents are those of the file, and packing gives every token
 //! once, whoever reads and however often they were restarted.
+#![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use crate::common::*;
 use forebay_core::ErrorKind;
@@ -26,7 +27,9 @@ fn megatron(lengths: &[u64]) -> (Vec<u8>, Vec<u8>) {
     index.push(8);
     index.extend((lengths.len() as u64).to_le_bytes());
     index.extend((lengths.len() as u64 + 1).to_le_bytes());
-    lengths.iter().for_each(|length| index.extend((*length as i32).to_le_bytes()));
+    for length in lengths {
+        index.extend((*length as i32).to_le_bytes());
+    }
     let mut at = 0u64;
     for length in lengths {
         index.extend((at * 2).to_le_bytes());
@@ -38,7 +41,9 @@ fn megatron(lengths: &[u64]) -> (Vec<u8>, Vec<u8>) {
 
 fn stored(files: &[(&str, &[u8])]) -> Arc<dyn Store> {
     let store = MemoryStore::new();
-    files.iter().for_each(|(key, bytes)| store.insert(*key, bytes.to_vec()).unwrap());
+    for (key, bytes) in files {
+        store.insert(*key, bytes.to_vec()).unwrap();
+    }
     Arc::new(store)
 }
 

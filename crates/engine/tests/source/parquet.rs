@@ -1,4 +1,5 @@
 //! Files that pyarrow wrote, in every encoding and compression; cut, damaged, and read by the store that others share.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use crate::common::{alone, assert_each_once, epoch, ids, loader};
 use forebay_core::manifest::FieldKind;

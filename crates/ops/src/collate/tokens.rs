@@ -19,13 +19,13 @@ const MAX_TOKENS: u64 = i32::MAX as u64;
 pub(super) fn gather(
     name: &str,
     batch: &TokenBatch,
-    values: Vec<Tensor>,
+    values: &[Tensor],
     pool: &BufferPool,
 ) -> Result<Vec<(String, Column)>> {
     match &batch.gather {
-        TokenGather::Pack { pack, rows } => packed(name, batch, pack, *rows, &values, pool),
+        TokenGather::Pack { pack, rows } => packed(name, batch, pack, *rows, values, pool),
         TokenGather::Pad(padding) => {
-            let (tokens, labels) = halves(&values, pool);
+            let (tokens, labels) = halves(values, pool);
             let mut columns = pad::pad(name, padding, &tokens, pool)?;
             let mut of_labels = padding.clone();
             of_labels.padded = Padded { value: IGNORED, mask: false, ..of_labels.padded };
@@ -34,7 +34,7 @@ pub(super) fn gather(
             Ok(columns)
         }
         TokenGather::Stack => {
-            let (tokens, labels) = halves(&values, pool);
+            let (tokens, labels) = halves(values, pool);
             Ok(vec![(name.to_owned(), stack(tokens, pool)), (labels_name(name), stack(labels, pool))])
         }
     }

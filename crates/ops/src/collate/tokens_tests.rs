@@ -27,7 +27,7 @@ fn documents_follow_each_other_with_positions_segments_labels_and_bounds() {
     let documents =
         vec![document(&[1, 2]), document(&[3]), document(&[4, 5, 6]), document(&[]), document(&[7; 6])];
     let batch = pack(Long::Split, Some(5), true, false);
-    let columns = gather("x", &batch, documents, &BufferPool::new(0)).unwrap();
+    let columns = gather("x", &batch, &documents, &BufferPool::new(0)).unwrap();
     let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["x", "x_labels", "x_position", "x_segment", "x_cu_seqlens"]);
     let (shape, tokens) = numbers(&columns, "x");
@@ -49,9 +49,9 @@ fn documents_follow_each_other_with_positions_segments_labels_and_bounds() {
 #[test]
 fn rows_are_as_many_as_needed_when_nothing_says_how_many() {
     let batch = pack(Long::Truncate, None, false, false);
-    let columns = gather("x", &batch, vec![document(&[1; 9]), document(&[2])], &BufferPool::new(0)).unwrap();
+    let columns = gather("x", &batch, &[document(&[1; 9]), document(&[2])], &BufferPool::new(0)).unwrap();
     assert_eq!(numbers(&columns, "x"), (vec![2, 4], vec![1, 1, 1, 1, 2, 0, 0, 0]));
-    let columns = gather("x", &batch, Vec::new(), &BufferPool::new(0)).unwrap();
+    let columns = gather("x", &batch, &[], &BufferPool::new(0)).unwrap();
     assert_eq!(numbers(&columns, "x").0, [0, 4]);
 }
 
@@ -64,7 +64,7 @@ fn labels_of_masked_tokens_go_where_the_tokens_go() {
     };
     let values = || vec![both(&[1, 9, 3], &[-100, 2, -100]), both(&[9, 5], &[4, -100])];
     let columns =
-        gather("x", &pack(Long::Split, Some(2), false, true), values(), &BufferPool::new(0)).unwrap();
+        gather("x", &pack(Long::Split, Some(2), false, true), &values(), &BufferPool::new(0)).unwrap();
     assert_eq!(numbers(&columns, "x").1, [1, 9, 3, 0, 9, 5, 0, 0]);
     assert_eq!(numbers(&columns, "x_labels").1, [-100, 2, -100, -100, 4, -100, -100, -100]);
     let padded = Padded { value: 0, multiple: 1, to: None, mask: true, side: Side::Left };
@@ -73,7 +73,7 @@ fn labels_of_masked_tokens_go_where_the_tokens_go() {
         masked: true,
         gather: TokenGather::Pad(Padding { padded, axes: 0..1 }),
     };
-    let columns = gather("x", &pad, values(), &BufferPool::new(0)).unwrap();
+    let columns = gather("x", &pad, &values(), &BufferPool::new(0)).unwrap();
     assert_eq!(numbers(&columns, "x").1, [1, 9, 3, 0, 9, 5]);
     assert_eq!(numbers(&columns, "x_labels").1, [-100, 2, -100, -100, 4, -100]);
     let mask = columns.iter().find(|(name, _)| name == "x_mask").unwrap();

@@ -87,11 +87,13 @@ fn act(op: &Op) -> Option<Act> {
         | Op::Perspective(_)
         | Op::AutoAugment(_)
         | Op::AugMix(_) => Act::Adjust(Adjuster::of(op)?),
-        Op::Audio(_) | Op::Normalize { .. } | Op::PadBatch(_) | Op::Map { .. } | Op::Filter { .. } => {
-            return None;
-        }
-        // Refused on images when the recipe is checked.
-        Op::ByteTokens(_)
+        // Those of audio and tokens are refused on images when the recipe is checked.
+        Op::Normalize { .. }
+        | Op::PadBatch(_)
+        | Op::Map { .. }
+        | Op::Filter { .. }
+        | Op::Audio(_)
+        | Op::ByteTokens(_)
         | Op::Slice { .. }
         | Op::Truncate { .. }
         | Op::RandomWindow { .. }

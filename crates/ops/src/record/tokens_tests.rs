@@ -11,7 +11,9 @@ fn index(documents: &[Vec<u16>]) -> (Vec<u8>, u64) {
     bytes.push(8);
     bytes.extend((lengths.len() as u64).to_le_bytes());
     bytes.extend((documents.len() as u64 + 1).to_le_bytes());
-    lengths.iter().for_each(|length| bytes.extend((*length as i32).to_le_bytes()));
+    for length in &lengths {
+        bytes.extend((*length as i32).to_le_bytes());
+    }
     let mut at = 0;
     for length in &lengths {
         bytes.extend((at * 2u64).to_le_bytes());

@@ -80,7 +80,7 @@ pub struct Piece {
 /// Rows that are being filled.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    rows: u64,
+    count: u64,
     length: u64,
     long: Long,
     /// Rows that were begun, and what is left of the last.
@@ -91,7 +91,7 @@ pub struct Rows {
 impl Rows {
     /// So many empty rows.
     pub fn new(rows: u64, length: u64, long: Long) -> Self {
-        Self { rows, length: length.max(1), long, begun: 0, left: 0 }
+        Self { count: rows, length: length.max(1), long, begun: 0, left: 0 }
     }
 
     /// Rows that were begun.
@@ -124,7 +124,7 @@ impl Rows {
         while from < tokens {
             let piece = (tokens - from).min(self.length);
             if piece > self.left {
-                if self.begun == self.rows {
+                if self.begun == self.count {
                     break;
                 }
                 (self.begun, self.left) = (self.begun + 1, self.length);
@@ -243,7 +243,9 @@ fn best(packing: &Packing, lengths: &Lengths, most: u64, plan: &Plan) -> Walked 
             }
         }
         waiting = stay;
-        bins.into_iter().for_each(|bin| dealt.order.extend(bin.members));
+        for bin in bins {
+            dealt.order.extend(bin.members);
+        }
         dealt.close(documents);
     }
 }

@@ -72,10 +72,9 @@ fn tokens(batch: &[u64], lengths: &[u64], packing: &Packing) -> Vec<(u64, u64)> 
 fn wanted(lengths: &[u64], packing: &Packing) -> BTreeSet<(u64, u64)> {
     let document = |(id, length): (usize, &u64)| {
         let left = match packing.long {
-            Long::Split => *length,
             Long::Truncate => (*length).min(packing.length),
             Long::Drop if *length > packing.length => 0,
-            Long::Drop => *length,
+            Long::Split | Long::Drop => *length,
         };
         (0..left).map(move |token| (id as u64, token))
     };

@@ -50,14 +50,19 @@ pub(in crate::source) async fn with_indexes(
         };
         Ok([Some(object), index])
     };
-    let named = objects.into_iter().filter(|object| !object.key.ends_with(".idx"));
+    let named = objects.into_iter().filter(|object| !is_index(&object.key));
     let pairs: Vec<_> = stream::iter(named).map(pair).buffered(parallel.max(1)).try_collect().await?;
     Ok(pairs.into_iter().flatten().flatten().collect())
 }
 
+/// Keys of objects tell lower case from upper case.
+fn is_index(key: &str) -> bool {
+    key.strip_suffix("idx").is_some_and(|stem| stem.ends_with('.'))
+}
+
 pub(super) async fn index(store: &dyn Store, object: ObjectMeta, inventory: &Inventory) -> Result<Indexed> {
     let (options, key) = (inventory.tokens.unwrap_or_default(), object.key.clone());
-    if key.ends_with(".idx") {
+    if is_index(&key) {
         let samples = Samples::Numbered(tokens::FIELD.to_owned(), Vec::new());
         return Ok(Indexed { object, samples, specs: BTreeMap::new() });
     }
@@ -117,7 +122,9 @@ fn cut(
         None => cutter.cut(0..bytes / size)?,
     }
     let mut places = cutter.finish();
-    places.iter_mut().for_each(|place| *place = place.start * size..place.end * size);
+    for place in &mut places {
+        *place = place.start * size..place.end * size;
+    }
     Ok(places)
 }
 

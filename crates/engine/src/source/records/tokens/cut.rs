@@ -143,7 +143,9 @@ mod tests {
 
     fn cut(options: TokenOptions, known: bool, runs: &[Range<u64>]) -> Vec<Range<u64>> {
         let mut cutter = Cutter::new(&options, known).unwrap();
-        runs.iter().for_each(|run| cutter.cut(run.clone()).unwrap());
+        for run in runs {
+            cutter.cut(run.clone()).unwrap();
+        }
         cutter.finish()
     }
 
