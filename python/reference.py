@@ -49,6 +49,8 @@ SECTIONS: dict[str, list[Any]] = {
         fb.recipes.imagenet_train,
         fb.recipes.imagenet_val,
         fb.recipes.simclr,
+        fb.recipes.speech_logmel,
+        fb.recipes.lm_pack,
     ],
     "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Stats, fb.BadSample, fb.show, fb.materialize],
     "Stalls": [fb.analyze, fb.Analysis],

@@ -116,9 +116,8 @@ def test_faults_name_the_parameter() -> None:
 
 
 def test_a_named_recipe_is_a_plain_one() -> None:
-    from forebay._recipes_audio import speech_logmel
-
-    train, middle = fb.Recipe(speech_logmel()), fb.Recipe(speech_logmel(train=False, labels=None))
+    train = fb.recipes.speech_logmel()
+    middle = fb.recipes.speech_logmel(train=False, labels=None)
     assert fb.Recipe(train.to_toml()) == train
     assert [entry["name"] for entry in middle.entries()] == ["audio"]
 

@@ -10,7 +10,6 @@ import forebay as fb
 import numpy as np
 import numpy.typing as npt
 import pytest
-from forebay._recipes_text import lm_pack
 
 
 def write_corpus(folder: Path, lengths: list[int]) -> npt.NDArray[np.uint16]:
@@ -91,7 +90,7 @@ def packed(data: fb.Dataset, recipe: Any, world: int, state: Any, steps: int) ->
 def test_packing_resumes_on_another_number_of_ranks_exactly(tmp_path: Path, fit: Any) -> None:
     tokens = write_corpus(tmp_path, lengths_of(200))
     data = fb.open(tmp_path / "corpus.bin")
-    recipe = lm_pack(64, fit=fit)
+    recipe = fb.recipes.lm_pack(64, fit=fit)
     found: list[int] = []
     state = None
     for world, steps in ((2, 3), (3, 1), (1, 10_000)):
@@ -103,9 +102,12 @@ def test_packing_resumes_on_another_number_of_ranks_exactly(tmp_path: Path, fit:
 def test_a_state_of_best_fit_knows_its_rows(tmp_path: Path) -> None:
     write_corpus(tmp_path, lengths_of(50))
     data = fb.open(tmp_path / "corpus.bin")
-    with fb.Loader(data, lm_pack(64), batch_size=2, seed=1) as one:
+    with fb.Loader(data, fb.recipes.lm_pack(64), batch_size=2, seed=1) as one:
         next(iter(one))
-        with fb.Loader(data, lm_pack(64), batch_size=3, seed=1) as other, pytest.raises(fb.StaleError):
+        with (
+            fb.Loader(data, fb.recipes.lm_pack(64), batch_size=3, seed=1) as other,
+            pytest.raises(fb.StaleError),
+        ):
             other.load_state_dict(one.state_dict())
 
 
@@ -130,7 +132,7 @@ def test_masks_are_the_same_for_the_same_seed_and_others_in_another_epoch(tmp_pa
 
 
 def test_recipes_are_the_same_as_toml_and_print_what_they_are() -> None:
-    recipe = lm_pack(2048)
+    recipe = fb.recipes.lm_pack(2048)
     assert fb.Recipe(recipe.to_toml()) == recipe
     column = fb.text("txt").byte_tokens(eos=0).truncate(8, side="left").pad_batch(side="left")
     assert repr(column).startswith("text('txt').byte_tokens(offset=0, eos=0).truncate(length=8, side='left')")

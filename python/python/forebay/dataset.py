@@ -168,8 +168,8 @@ def open(
         or `synthetic://?samples=1000&bytes=4096`. Several parts may be given as a list or joined by `::`;
         braces, globs and `${NAME}` are replaced.
     labels: a CSV or JSONL file of labels for a folder of files. Looked for in the folder when not given.
-    kind: `tar`, `tfrecord`, `jsonl`, `zip`, `recordio`, `mds`, `litdata`, `tokens`, `parquet`, `tree` or `table`, when it
-        should not be guessed.
+    kind: `tar`, `tfrecord`, `jsonl`, `zip`, `recordio`, `mds`, `litdata`, `tokens`, `parquet`, `tree` or `table`, when
+        it should not be guessed.
     manifest_dir: where manifests are kept between runs.
     storage_options: what a remote store is told: `endpoint`, credentials, trust (`docs/guide/remote.md`). Files of this
         machine take none.

@@ -7,9 +7,13 @@ prints TOML. Each function gives an `fb.Recipe`; `entries()` of it is plain data
 
 from __future__ import annotations
 
+from typing import Literal
+
+from forebay._audio import audio
+from forebay._tokens import tokens
 from forebay.recipe import IMAGENET, Filter, Recipe, image, label
 
-__all__ = ["imagenet_train", "imagenet_val", "simclr"]
+__all__ = ["imagenet_train", "imagenet_val", "lm_pack", "simclr", "speech_logmel"]
 
 
 def imagenet_train(
@@ -63,3 +67,44 @@ def simclr(
     )
     labels = [] if label_field is None else [label(label_field)]
     return Recipe([*view.views(views), *labels])
+
+
+def speech_logmel(
+    seconds: float = 1.0,
+    *,
+    rate: int = 16_000,
+    n_mels: int = 80,
+    train: bool = True,
+    field: str = "wav;flac;mp3;ogg",
+    labels: str | None = "cls",
+) -> Recipe:
+    """Log-mel spectra of speech: `[1, n_mels, frames]` in a column `audio`, windows of 25 ms every 10 ms.
+
+    For training a part of `seconds` is cut at random, its loudness changes, and spans of it are masked; otherwise the
+    middle is taken. `labels` is the field of a class beside the audio, or `None`.
+    """
+    column = audio(field).named("audio").mono().resample(rate)
+    column = column.random_crop(seconds=seconds) if train else column.center_crop(seconds=seconds)
+    if train:
+        column = column.gain((-6, 6))
+    window, hop = round(rate * 0.025), round(rate * 0.01)
+    column = column.log_mel(n_fft=window, hop_length=hop, n_mels=n_mels, f_min=20.0, floor=1e-6)
+    if train:
+        frames = 1 + round(seconds * rate) // hop
+        column = column.spec_augment(time_mask_param=max(1, frames // 5), freq_mask_param=max(1, n_mels // 5))
+    return Recipe([column] if labels is None else [column, label(labels)])
+
+
+def lm_pack(
+    length: int = 2048,
+    *,
+    field: str = "tokens",
+    fit: Literal["greedy", "best"] = "best",
+    value: int = 0,
+) -> Recipe:
+    """Documents packed into rows of `length` tokens, with the labels of a language model.
+
+    The batch has `tokens`, `tokens_labels` (the next token, -100 where there is none), `tokens_position`,
+    `tokens_segment` and `tokens_cu_seqlens`. The loader's `batch_size` is the number of rows.
+    """
+    return Recipe([tokens(field).named("tokens").pack(length, fit=fit, value=value, labels=True)])

@@ -145,7 +145,7 @@ impl Rows {
         let start = self.data.len() as u64;
         let outer = leaf.lists.first().copied().unwrap_or_default();
         let first = open.levels.first().map_or(0, |(_, defined)| *defined);
-        if first + 1 < outer {
+        if first.saturating_add(1) < outer {
             self.places.push(None);
             return Ok(());
         }
@@ -193,7 +193,7 @@ fn json(open: &Open, leaf: &Leaf, to: &mut Vec<u8>) -> Result<()> {
                 depth += 1;
                 continue;
             }
-            to.extend_from_slice(if defined + 1 == *level { b"[]" } else { b"null" });
+            to.extend_from_slice(if defined.saturating_add(1) == *level { b"[]" } else { b"null" });
             whole = false;
             break;
         }
@@ -261,6 +261,8 @@ fn decimal(stored: Stored, value: &[u8], scale: u32) -> Result<String> {
         }
         _ => return Err(Error::unsupported("its decimals are longer than 16 bytes")),
     };
+    // A schema's scale is bounded when it is read; one out of a manifest is bounded here.
+    let scale = scale.min(64);
     let digits = format!("{:0>width$}", wide.unsigned_abs(), width = scale as usize + 1);
     let (whole, part) = digits.split_at(digits.len() - scale as usize);
     let (sign, point) = (if wide < 0 { "-" } else { "" }, if scale > 0 { "." } else { "" });
