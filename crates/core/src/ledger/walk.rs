@@ -241,6 +241,11 @@ impl<'a> Walk<'a> {
             places.filter(|place| !place.padding).for_each(|place| {
                 bits.put(place.position);
             });
+            // What fills no batch of this run was not received before it either: an earlier run may have read it.
+            let unread = portion.unread();
+            (0..unread.count()).for_each(|ordinal| {
+                bits.put(unread.nth(ordinal));
+            });
         }
         Ok(ToCome::Ranks(bits))
     }
