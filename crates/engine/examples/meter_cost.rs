@@ -1,8 +1,9 @@
 //! What metering costs: epochs with it and without it in turn, and how much longer the metered ones take.
 //!
 //! `cargo run --release -p forebay-engine --example meter_cost -- [PAIRS]`. Two loads: payloads of 1 KB that are handed on
-//! as they are, with nothing else to pay for, and arrays of 64 KB that threads copy into batches. Pairs are run back to back, alternating which comes first; the median of their ratios
-//! is printed with the quartiles. Build it with `--release`: other figures mean nothing.
+//! as they are, with nothing else to pay for, and arrays of 64 KB that threads copy into batches. Pairs are run back to
+//! back, alternating which comes first; the median of their ratios is printed with the quartiles. Build it with
+//! `--release`: other figures mean nothing.
 #![expect(clippy::print_stdout, reason = "figures are all it is for")]
 
 use forebay_core::Result;
