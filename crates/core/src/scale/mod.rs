@@ -107,7 +107,9 @@ impl Scaler {
             self.changed_at = now;
             self.spare_since = None;
         }
-        let seen = self.follow(measured, workers_changed);
+        // New ones register before they give anything: what is measured meanwhile would count long after.
+        let warming = now <= self.changed_at.saturating_add(self.settings.settle_ms / 4 * 3);
+        let seen = self.follow(measured, warming);
         let why = self.decide(now, seen);
         if why == Why::Idle {
             // A pause between epochs is no reason to stop workers, a long one is.
@@ -125,8 +127,8 @@ impl Scaler {
         workers.clamp(least, self.settings.most_workers.max(least))
     }
 
-    /// Follows rates, so that one late report does not make them jump. What was measured with another number of workers
-    /// says little about this one.
+    /// Follows rates, so that one late report does not make them jump. What was measured with another number of workers, or
+    /// while some of these were not at work yet, says little about them.
     fn follow(&mut self, measured: Seen, anew: bool) -> Seen {
         let followed = |before: f64, now: f64| before + WEIGHT * (now - before);
         let seen = match self.seen {

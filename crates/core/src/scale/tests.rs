@@ -16,6 +16,10 @@ struct Service {
     workers: u64,
     /// Seconds until a worker that was asked for is there.
     starts: u64,
+    /// Seconds until a worker that is there gives anything.
+    warms: u64,
+    /// Workers that were there before the last change, and when that was.
+    before: (u64, u64),
     /// Workers that were asked for, and when they are there.
     coming: Option<(u64, u64)>,
     rng: Rng,
@@ -32,6 +36,8 @@ impl Service {
             noise: 0.0,
             workers,
             starts: 3,
+            warms: 0,
+            before: (workers, 0),
             coming: None,
             rng: Rng::keyed(7, 0x5CA, 0),
             history: Vec::new(),
@@ -41,7 +47,10 @@ impl Service {
     fn measured(&mut self) -> Seen {
         let mut off = |value: f64| value * (1.0 + self.rng.uniform(-self.noise, self.noise));
         // Who is just able to serve makes somebody wait now and then; who has plenty does not.
-        let able = off((self.workers as f64 * self.each).min(self.link));
+        let (before, since) = self.before;
+        let is_warm = self.history.len() as u64 >= since + self.warms;
+        let working = if is_warm { self.workers } else { self.workers.min(before) };
+        let able = off((working as f64 * self.each).min(self.link));
         let supply = able.min(self.demand);
         let waiting = 1.0 - supply / self.demand;
         Seen { workers: self.workers, demand: off(self.demand), supply: off(supply), waiting }
@@ -55,6 +64,7 @@ impl Service {
             if let Some((workers, at)) = self.coming
                 && at <= now
             {
+                self.before = (self.workers, now);
                 (self.workers, self.coming) = (workers, None);
             }
             let measured = self.measured();
@@ -89,6 +99,20 @@ fn p065_a_step_of_10_ms_and_workers_of_25_a_second_settle_at_4_and_go_down_to_2_
         service.demand = 50.0;
         service.run(&mut scaler, 60);
         assert_eq!(service.workers, 2, "{start} workers, noise {noise}: {:?}", service.history);
+    }
+}
+
+#[test]
+fn p065_what_is_measured_while_workers_start_does_not_make_them_seem_slow() {
+    for (start, warms) in [(1, 2), (1, 4), (2, 3)] {
+        let mut scaler = Scaler::new(ScaleSettings::default());
+        let mut service = Service { warms, ..Service::new(90.0, 25.0, start) };
+        let wanted = service.run(&mut scaler, 60);
+        assert_eq!(service.workers, 4, "{start} workers: {:?}", service.history);
+        assert!(wanted.worker_rate > 24.9, "{wanted:?}");
+        service.demand = 49.0;
+        service.run(&mut scaler, 60);
+        assert_eq!(service.workers, 2, "{start} workers: {:?}", service.history);
     }
 }
 
