@@ -33,6 +33,7 @@ pub mod retry;
 mod spans;
 pub mod spare;
 pub mod throttle;
+pub mod wake;
 
 pub use aistore::AisStore;
 #[cfg(feature = "cassandra")]

@@ -256,7 +256,7 @@ impl Arriving {
         let (output, input): (Box<dyn Output>, Box<dyn Input>) = match tls {
             None => {
                 begin::accept(&mut timed, &peer, token, busy, VERSIONS)?;
-                (Box::new(socket.clone()), Box::new(BytesIn(socket.clone())))
+                (Box::new(socket.clone()), Box::new(BytesIn::new(socket.clone())))
             }
             Some(config) => {
                 let mut connection = ServerConnection::new(config)

@@ -46,7 +46,7 @@ pub(super) fn connect_within(
             let (output, input) = match &credentials.tls {
                 None => {
                     begin::join(&mut timed, &peer, token, VERSIONS)?;
-                    (Box::new(socket.clone()) as Box<dyn Output>, Box::new(BytesIn(socket.clone())) as _)
+                    (Box::new(socket.clone()) as Box<dyn Output>, Box::new(BytesIn::new(socket.clone())) as _)
                 }
                 Some(files) => {
                     let mut connection = client(files, address.host())?;

@@ -2,6 +2,7 @@
 //!
 //! Descriptors of shared memory come and go beside the bytes of a unix socket, with the first byte of a write.
 
+use forebay_store::wake::wake_at;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 pub(crate) const MAX_DESCRIPTORS: usize = 64;
 /// Bytes that wait in a socket to be sent. The system keeps books of twice that.
 const SEND_BYTES: usize = 4 << 20;
+/// Bytes of a large body that are worth waking up for.
+const BODY_BYTES: usize = 2 << 20;
 /// Pieces of one write; the system takes no more.
 const MAX_PIECES: usize = 1024;
 
@@ -144,11 +147,28 @@ impl Output for Arc<Socket> {
 }
 
 /// Reads bytes only: descriptors that come with them are closed by the system.
-pub(crate) struct BytesIn(pub(crate) Arc<Socket>);
+pub(crate) struct BytesIn {
+    socket: Arc<Socket>,
+    /// Whether a read sleeps until [`BODY_BYTES`] are here.
+    sleeps: bool,
+}
+
+impl BytesIn {
+    pub(crate) fn new(socket: Arc<Socket>) -> Self {
+        Self { socket, sleeps: false }
+    }
+}
 
 impl Read for BytesIn {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
-        self.0.read(into)
+        // Of a large body pieces come faster than one can be woken for each. Whoever wants less is woken for less: it
+        // would sleep for bytes that nobody sends.
+        let sleeps = into.len() >= BODY_BYTES;
+        if sleeps != self.sleeps {
+            wake_at(&*self.socket, if sleeps { BODY_BYTES } else { 1 })?;
+            self.sleeps = sleeps;
+        }
+        self.socket.read(into)
     }
 }
 
