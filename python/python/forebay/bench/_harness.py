@@ -20,6 +20,10 @@ from . import _peers
 
 Figures = dict[str, float]
 
+LOOK_SHARE = 0.01
+"""Share of one processor that looking at memory may take: the system counts every page of gigabytes that are mapped by
+several processes, which subjects that share memory would pay for and others not."""
+
 
 class SubjectError(RuntimeError):
     """A subject could not be measured, and why."""
@@ -176,8 +180,9 @@ def measure(subject: str, settings: dict[str, Any], module: str, python: str = s
         ) as process:
             peak = 0
             while process.poll() is None:
+                began = time.perf_counter()
                 peak = max(peak, tree_bytes(process.pid))
-                time.sleep(0.05)
+                time.sleep(max(0.05, (time.perf_counter() - began) / LOOK_SHARE))
             output = process.stdout.read() if process.stdout else ""
         said.seek(0)
         errors = said.read()
