@@ -19,6 +19,7 @@ from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
 from .analyze import AnalyzeBench
+from .cluster import ClusterBench
 from .service import ServiceBench
 from .sweep import SweepBench, add_options
 from .wan import WanBench
@@ -31,6 +32,7 @@ BENCHES: dict[str, type[Bench]] = {
     "wan": WanBench,
     "cache": CacheBench,
     "service": ServiceBench,
+    "cluster": ClusterBench,
     "analyze": AnalyzeBench,
     "sweep": SweepBench,
 }
@@ -43,6 +45,7 @@ _EXAMPLES = """examples:
   forebay bench wan --only objects     115 KB objects over an emulated line of 1 Gb/s and 100 ms
   forebay bench cache                  hits from memory and disk beside memcpy and direct reads
   forebay bench service                batches from a worker and a shared process, beside tf.data service
+  forebay bench cluster                a service on Ray beside one by hand, what dies in it, and scaling
   forebay bench analyze                measured rates and predictions beside known ones, and what metering costs
   forebay bench sweep --report sweep/  batch sizes x threads x step times x datasets, with drawings
   forebay bench --all --json           every bench, one JSON object a line

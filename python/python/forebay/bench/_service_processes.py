@@ -6,11 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Running(Protocol):
+    """Whatever uses a processor for a job."""
+
+    def cpu_seconds(self) -> float:
+        """What it has used so far."""
+        ...
 
 
 class Process:
@@ -50,6 +59,34 @@ def cpu_seconds(pid: int | str = "self") -> float:
     """User and system time of a process, all of its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def descendants() -> list[int]:
+    """All processes that this one started, and theirs."""
+    found: list[int] = []
+    left = ["self"]
+    while left:
+        parent = left.pop()
+        try:
+            tasks = list(Path(f"/proc/{parent}/task").iterdir())
+            children = [child for task in tasks for child in (task / "children").read_text().split()]
+        except OSError:
+            continue  # It ended meanwhile.
+        left += children
+        found += [int(child) for child in children]
+    return found
+
+
+class Descendants:
+    """All of them together."""
+
+    def cpu_seconds(self) -> float:
+        """What those that still run have used so far."""
+        total = 0.0
+        for pid in descendants():
+            with suppress(OSError):
+                total += cpu_seconds(pid)
+        return total
 
 
 def _forebay(*arguments: str) -> Process:

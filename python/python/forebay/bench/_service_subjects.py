@@ -11,13 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from . import _service_processes as processes
-from ._service_processes import Process, cpu_seconds
+from ._service_processes import Process, Running, cpu_seconds
 from ._subjects import MEAN, STD
 
 Settings = dict[str, Any]
@@ -33,7 +33,7 @@ def _arrays(settings: Settings, **options: Any) -> Any:
     return fb.Loader(data, [column], batch_size=settings["batch_size"], **options)
 
 
-def _images(settings: Settings, **options: Any) -> Any:
+def images(settings: Settings, **options: Any) -> Any:
     """A loader of decoded and augmented photographs."""
     import forebay as fb
 
@@ -52,7 +52,9 @@ def _touched(batch: Any) -> int:
     return int(array.nbytes)
 
 
-def _timed(amounts: Iterator[int], settings: Settings, servers: list[Process]) -> tuple[float, float, float]:
+def _timed(
+    amounts: Iterator[int], settings: Settings, servers: Sequence[Running]
+) -> tuple[float, float, float]:
     """Amount, seconds and processor seconds of everyone, after the first batches and for the time that was set."""
     for _ in range(settings["first_batches"]):
         next(amounts)
@@ -72,12 +74,14 @@ def _bytes_figures(amounts: Iterator[int], settings: Settings, servers: list[Pro
     return {"bytes_per_second": total / seconds, "bytes_per_cpu_second": total / max(used, 1e-9)}
 
 
-def _image_figures(loader: Any, settings: Settings, servers: list[Process]) -> Figures:
-    total, seconds, used = _timed((len(batch.ids) for batch in _forever(loader)), settings, servers)
+def image_figures(loader: Any, settings: Settings, servers: Sequence[Running]) -> Figures:
+    """Rate and processor time of a job, with what serves it."""
+    total, seconds, used = _timed((len(batch.ids) for batch in forever(loader)), settings, servers)
     return {"images_per_second": total / seconds, "cpu_seconds_per_1000": used / total * 1000}
 
 
-def _forever(loader: Any) -> Iterator[Any]:
+def forever(loader: Any) -> Iterator[Any]:
+    """Epoch after epoch."""
     while True:
         yield from loader
 
@@ -103,7 +107,7 @@ def wire_prepared(settings: Settings) -> Figures:
     with ExitStack() as stack:
         via, servers = _service(stack, settings, "tcp")
         loader = stack.enter_context(_arrays(settings, via=via))
-        return _bytes_figures((_touched(batch) for batch in _forever(loader)), settings, servers)
+        return _bytes_figures((_touched(batch) for batch in forever(loader)), settings, servers)
 
 
 def wire_tfdata(settings: Settings) -> Figures:
@@ -119,16 +123,16 @@ def wire_tfdata(settings: Settings) -> Figures:
 
 def images_local(settings: Settings) -> Figures:
     """Photographs prepared in the job's own process."""
-    with _images(settings, num_workers=settings["threads"]) as loader:
-        return _image_figures(loader, settings, [])
+    with images(settings, num_workers=settings["threads"]) as loader:
+        return image_figures(loader, settings, [])
 
 
 def images_worker(settings: Settings) -> Figures:
     """The same through one worker on the same cores."""
     with ExitStack() as stack:
         via, servers = _service(stack, settings, "memory")
-        loader = stack.enter_context(_images(settings, via=via))
-        return _image_figures(loader, settings, servers)
+        loader = stack.enter_context(images(settings, via=via))
+        return image_figures(loader, settings, servers)
 
 
 def images_share(settings: Settings) -> Figures:
@@ -165,8 +169,8 @@ def images_share(settings: Settings) -> Figures:
 
 def images_share_job(settings: Settings, job: str) -> Figures:
     """One of the jobs that share."""
-    with _images(settings, via={"url": settings["via"], "job": job}) as loader:
-        return _image_figures(loader, settings, [])
+    with images(settings, via={"url": settings["via"], "job": job}) as loader:
+        return image_figures(loader, settings, [])
 
 
 def handover_memfd(settings: Settings) -> Figures:
@@ -184,7 +188,7 @@ def _staged_figures(stack: ExitStack, settings: Settings, via: str, servers: lis
     staged = settings["staged_batches"]
     ahead = stack.enter_context(_arrays(settings, via={"url": via, "job": "ahead"}))
     behind = stack.enter_context(_arrays(settings, via={"url": via, "job": "behind"}))
-    late, early = _forever(behind), _forever(ahead)
+    late, early = forever(behind), forever(ahead)
     _touched(next(late))
     for _ in range(staged):
         _touched(next(early))
