@@ -96,8 +96,8 @@ test-scripts:
 test-servers: ## Rust tests against real MinIO, AIStore, Cassandra and HDFS, which it installs; says what it skipped
 	@scripts/servers/test.sh
 
-test-cluster: ## the service on real clusters, such as Ray of several nodes; says what it skipped (`make wheel` first)
-	@scripts/cluster/test.sh
+test-cluster: ## the service on real clusters: etcd, Kubernetes, Ray, three tiers; says what it skipped (`make wheel` first); PARTS=ray takes a part
+	@scripts/cluster/test.sh $(PARTS)
 
 test-browser: ## the dashboard and reports in a real Chromium, which it installs; says what it skipped; screenshots in target
 	@scripts/browser/test.sh

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,20 +36,24 @@ def _ray_cluster(settings: Settings, workers: int | tuple[int, int]) -> Iterator
 
     import forebay.ray
 
-    ray.init(
-        num_cpus=16,
-        include_dashboard=False,
-        object_store_memory=80_000_000,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _node_ip_address="127.0.0.1",
-    )
-    try:
-        options = {"staging": str(settings["staging_bytes"])}
-        with forebay.ray.start(workers, num_cpus=0.1, threads=1, tls=False, options=options) as cluster:
-            yield cluster
-    finally:
-        ray.shutdown()
+    # Whoever has no token would get one, as a file at home that all later clusters must know.
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    with tempfile.TemporaryDirectory(prefix="fr-") as folder:
+        ray.init(
+            num_cpus=16,
+            include_dashboard=False,
+            object_store_memory=80_000_000,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        try:
+            options = {"staging": str(settings["staging_bytes"])}
+            with forebay.ray.start(workers, num_cpus=0.1, threads=1, tls=False, options=options) as cluster:
+                yield cluster
+        finally:
+            ray.shutdown()
 
 
 def images_by_hand(settings: Settings) -> Figures:
