@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -27,9 +26,6 @@ HERE = Path(__file__).resolve().parent
 RAY = {
     # What the tests send to Ray's processes by name is found there, too.
     "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1] / 'deploy' / 'ray'}",
-    # One of their own, whatever this user's other clusters have.
-    "RAY_AUTH_MODE": "token",
-    "RAY_AUTH_TOKEN": secrets.token_hex(32),
     # Whoever else is on the machine may use its memory.
     "RAY_memory_monitor_refresh_ms": "0",
     # A dead node is noticed after some seconds of silence.

@@ -22,6 +22,9 @@ mkdir -p target/test-logs
 # What the tests leave in temporary folders goes with theirs. Short, because paths of sockets are limited.
 folder=$(mktemp -d /tmp/fr-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
+# Ray reads this when it is imported. A token of the run's own, whatever this user's other clusters have.
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 # shellcheck disable=SC2016  # expanded inside
 TMPDIR=$folder timeout --kill-after 10 600 unshare -n -p -f --kill-child --mount-proc bash -c '
     set -euo pipefail
