@@ -6,18 +6,21 @@
 //! they would take if they never waited (*demand*). While they wait, workers are busy, so supply over workers is what
 //! one worker gives. More are wanted only when consumers wait for more than the share that is put up with; fewer only
 //! when consumers would then wait for less than half of it, and that for some time. Between the two nothing changes, so
-//! noise moves nothing. Until somebody waits it is not known what a worker can give: half as many are tried then. Fewer
-//! that were not enough after all are not tried again for a long time, unless the load is another one.
+//! noise moves nothing. Until somebody waits it is not known what a worker can give: half as many are tried then. What is
+//! known may have been measured at a bad time, so that one fewer is tried even when it would be a little too low. Fewer that
+//! were not enough after all are not tried again for a long time, unless the load is another one.
 //!
 //! More workers do not help when the store or a link is the bottleneck: when a raise brought little of what it should
 //! have, it is taken back, and the number is not raised again until something has changed or a long time has passed.
 
 mod acting;
+mod found;
 #[cfg(test)]
 mod tests;
 mod words;
 
 pub use acting::Actor;
+use found::{Ceiling, Floor, Lowered, MOVED, Raise, is_near};
 pub use words::{ScaleSettings, Seen, Wanted, Why};
 
 /// How much a new measurement counts.
@@ -33,8 +36,9 @@ const LOWER_SHARE: f64 = 0.5;
 /// measurements is too high.
 const NOISE: f64 = 0.05;
 
-/// What was found out is of the past when supply or demand moved by this share.
-const MOVED: f64 = 0.2;
+/// What a worker was seen to give when it was busy may be too low by this share: others had the machine then, or the store
+/// was slower. When that makes the difference, one fewer is tried.
+const DOUBT: f64 = 0.15;
 
 /// The machine.
 #[derive(Clone, Debug)]
@@ -50,34 +54,12 @@ pub struct Scaler {
     /// Whether it was measured with workers that were busy.
     is_rate_known: bool,
     raise: Option<Raise>,
-    /// How many there were when fewer were wanted last.
-    lowered: Option<u64>,
+    lowered: Option<Lowered>,
     floor: Option<Floor>,
     ceiling: Option<Ceiling>,
+    /// How long until more are tried again that did not help, and fewer that were not enough.
     retry_ms: u64,
-}
-
-/// A raise whose effect is not known yet.
-#[derive(Clone, Copy, Debug)]
-struct Raise {
-    workers: u64,
-    supply: f64,
-}
-
-/// What the store or a link gives at most, and how many workers it took to get that.
-#[derive(Clone, Copy, Debug)]
-struct Ceiling {
-    workers: u64,
-    supply: f64,
-    until: u64,
-}
-
-/// Fewer than these were not enough, for this demand.
-#[derive(Clone, Copy, Debug)]
-struct Floor {
-    workers: u64,
-    demand: f64,
-    until: u64,
+    fewer_ms: u64,
 }
 
 impl Scaler {
@@ -97,6 +79,7 @@ impl Scaler {
             floor: None,
             ceiling: None,
             retry_ms: settings.retry_ms,
+            fewer_ms: settings.retry_ms,
         }
     }
 
@@ -174,12 +157,17 @@ impl Scaler {
             self.target = self.bounded(ceiling.workers);
             return Why::LinkBound;
         }
-        let until = now.saturating_add(self.retry_ms);
-        self.floor = Some(Floor { workers: seen.workers + 1, demand: seen.demand, until });
-        if self.lowered.take().is_some_and(|before| seen.workers < before) {
-            self.retry_ms = self.retry_ms.saturating_mul(2);
+        let mut needed = self.needed(seen, self.worker_rate);
+        self.lowered = self.lowered.filter(|before| before.is_of_now(seen));
+        if let Some(before) = &mut self.lowered {
+            if !std::mem::replace(&mut before.was_wrong, true) {
+                self.fewer_ms = self.fewer_ms.saturating_mul(2);
+            }
+            // What was enough then is enough now.
+            needed = needed.min(before.workers as f64);
         }
-        let needed = self.needed(seen);
+        let until = now.saturating_add(self.fewer_ms);
+        self.floor = Some(Floor { workers: seen.workers + 1, demand: seen.demand, until });
         let most = (seen.workers as f64 * MOST_RAISE).floor();
         let wanted = self.bounded((needed.min(most) as u64).max(seen.workers + 1));
         if wanted <= seen.workers {
@@ -194,17 +182,23 @@ impl Scaler {
     }
 
     /// As many workers as let consumers wait for half of what is put up with.
-    fn needed(&self, seen: Seen) -> f64 {
-        (seen.demand * (1.0 - self.settings.waiting_share * LOWER_SHARE) / self.worker_rate).ceil()
+    fn needed(&self, seen: Seen, worker_rate: f64) -> f64 {
+        (seen.demand * (1.0 - self.settings.waiting_share * LOWER_SHARE) / worker_rate).ceil()
     }
 
     /// Nobody waits: fewer workers, when they would do and have done so for some time.
     fn lower(&mut self, now: u64, seen: Seen) -> Why {
         let tried = if self.is_rate_known { seen.workers } else { seen.workers.div_ceil(2) };
-        let is_of_now = |floor: &Floor| now < floor.until && (seen.demand / floor.demand - 1.0).abs() < MOVED;
-        self.floor = self.floor.filter(is_of_now);
+        if self.floor.is_some_and(|floor| !is_near(seen.demand, floor.demand)) {
+            (self.floor, self.fewer_ms) = (None, self.settings.retry_ms);
+        }
+        self.floor = self.floor.filter(|floor| now < floor.until);
         let least = self.floor.map_or(0, |floor| floor.workers);
-        let wanted = self.bounded(tried.min(self.needed(seen) as u64).max(least));
+        let mut needed = self.needed(seen, self.worker_rate);
+        if self.needed(seen, self.worker_rate * (1.0 + DOUBT)) < needed {
+            needed -= 1.0;
+        }
+        let wanted = self.bounded(tried.min(needed as u64).max(least));
         if wanted >= seen.workers {
             self.spare_since = None;
             self.target = self.bounded(seen.workers);
@@ -215,7 +209,7 @@ impl Scaler {
             self.target = self.bounded(seen.workers);
             return Why::Enough;
         }
-        self.lowered = Some(seen.workers);
+        self.lowered = Some(Lowered { workers: seen.workers, demand: seen.demand, was_wrong: false });
         self.target = wanted;
         Why::Spare
     }
