@@ -45,6 +45,8 @@ const DOUBT: f64 = 0.15;
 pub struct Scaler {
     settings: ScaleSettings,
     seen: Option<Seen>,
+    /// How often these workers were looked at since they were at work.
+    looks: u32,
     target: u64,
     changed_at: u64,
     /// Since when fewer would do, and since when nobody reads.
@@ -68,6 +70,7 @@ impl Scaler {
         Self {
             settings,
             seen: None,
+            looks: 0,
             target: 0,
             changed_at: 0,
             spare_since: None,
@@ -91,8 +94,10 @@ impl Scaler {
             self.spare_since = None;
         }
         // New ones register before they give anything: what is measured meanwhile would count long after.
-        let warming = now <= self.changed_at.saturating_add(self.settings.settle_ms / 4 * 3);
-        let seen = self.follow(measured, warming);
+        if now <= self.changed_at.saturating_add(self.settings.settle_ms / 2) {
+            self.looks = 0;
+        }
+        let seen = self.follow(measured);
         let why = self.decide(now, seen);
         if why == Why::Idle {
             // A pause between epochs is no reason to stop workers, a long one is.
@@ -111,11 +116,14 @@ impl Scaler {
     }
 
     /// Follows rates, so that one late report does not make them jump. What was measured with another number of workers, or
-    /// while some of these were not at work yet, says little about them.
-    fn follow(&mut self, measured: Seen, anew: bool) -> Seen {
-        let followed = |before: f64, now: f64| before + WEIGHT * (now - before);
+    /// while some of these were not at work yet, says little about them. Batches are few in a second, so that the first
+    /// looks count alike.
+    fn follow(&mut self, measured: Seen) -> Seen {
+        self.looks = self.looks.saturating_add(1);
+        let weight = WEIGHT.max(1.0 / f64::from(self.looks));
+        let followed = |before: f64, now: f64| before + weight * (now - before);
         let seen = match self.seen {
-            Some(before) if !anew => Seen {
+            Some(before) if self.looks > 1 => Seen {
                 workers: measured.workers,
                 demand: followed(before.demand, measured.demand),
                 supply: followed(before.supply, measured.supply),

@@ -16,6 +16,9 @@ struct Service {
     workers: u64,
     /// Seconds until a worker that was asked for is there.
     starts: u64,
+    /// Samples that come at once, and those of the next batch that are made already.
+    batch: f64,
+    begun: f64,
     /// Seconds until a worker that is there gives anything.
     warms: u64,
     /// Workers that were there before the last change, and when that was.
@@ -34,6 +37,8 @@ impl Service {
             each,
             link: f64::INFINITY,
             noise: 0.0,
+            batch: 0.0,
+            begun: 0.0,
             workers,
             starts: 3,
             warms: 0,
@@ -51,8 +56,13 @@ impl Service {
         let is_warm = self.history.len() as u64 >= since + self.warms;
         let working = if is_warm { self.workers } else { self.workers.min(before) };
         let able = off((working as f64 * self.each).min(self.link));
-        let supply = able.min(self.demand);
-        let waiting = 1.0 - supply / self.demand;
+        let mut supply = able.min(self.demand);
+        if self.batch > 0.0 {
+            let made = self.begun + supply;
+            self.begun = made % self.batch;
+            supply = made - self.begun;
+        }
+        let waiting = (1.0 - supply / self.demand).max(0.0);
         Seen { workers: self.workers, demand: off(self.demand), supply: off(supply), waiting }
     }
 
@@ -113,6 +123,17 @@ fn p065_what_is_measured_while_workers_start_does_not_make_them_seem_slow() {
         service.demand = 49.0;
         service.run(&mut scaler, 60);
         assert_eq!(service.workers, 2, "{start} workers: {:?}", service.history);
+    }
+}
+
+#[test]
+fn p065_few_batches_in_a_second_are_enough_to_see_what_workers_give() {
+    for (start, warms) in [(1, 0), (1, 3), (2, 1), (3, 0)] {
+        let mut scaler = Scaler::new(ScaleSettings::default());
+        // Two and a half batches of each worker in a second.
+        let mut service = Service { batch: 10.0, warms, noise: 0.02, ..Service::new(97.0, 25.0, start) };
+        service.run(&mut scaler, 90);
+        assert!((4..=5).contains(&service.workers), "{start} workers: {:?}", service.history);
     }
 }
 
