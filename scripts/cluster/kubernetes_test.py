@@ -29,7 +29,7 @@ from typing import Any
 import forebay as fb
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SAMPLES, BATCH, PAYLOAD = 600, 10, 4096
+SAMPLES, BATCH, PAYLOAD = 600, 10, 32 << 10
 RATE, SCALED_RATE = 400.0, 25.0
 """Samples a second for which the store gives one worker the bytes: at first, and while their number is measured.
 
@@ -252,6 +252,8 @@ class Test:
         self.folder, self.kinds = Path(told.folder), Path(told.kinds)
         self.secrets = self.folder / "secrets"
         self.store = Store(shard())
+        self.looks: list[tuple[int, dict[str, Any]]] = []
+        """Pods that there were, and what the dispatcher wanted, while the number of workers was waited for."""
 
     def every_manifest_is_taken_without_an_unknown_field(self) -> None:
         script = str(REPOSITORY / "deploy/kubernetes/secrets.sh")
@@ -376,6 +378,8 @@ class Test:
 
     def settled(self, least: int, most: int) -> bool:
         replicas = self.cluster.replicas()
+        with suppress(OSError, IndexError):
+            self.looks.append((replicas, self.asked()))
         return least <= replicas <= most and len(self.cluster.ready("forebay-worker")) == replicas
 
     def the_account_may_do_nothing_else(self) -> None:
@@ -429,6 +433,8 @@ class Test:
 
     def tell(self) -> None:
         """What is known of a failure."""
+        for look in self.looks:
+            report(f"  {look}")
         for words in [
             ["get", "pods", "-o", "wide"], ["get", "events", "--sort-by=.lastTimestamp"],
             ["logs", "--prefix", "--tail=20", "-l", "app.kubernetes.io/part-of=forebay"],
