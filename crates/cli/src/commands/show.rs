@@ -143,6 +143,16 @@ fn write_all(out: &Path, batch: &Batch) -> Result<Vec<String>> {
                     })?;
                 }
             }
+            Column::Ragged(ragged) => {
+                let values = &ragged.values;
+                folder.write(&format!("{name}.npy"), |file| {
+                    npy::write(file, values.spec.dtype, &values.spec.shape, values.data.as_slice())
+                })?;
+                folder.write(&format!("{name}-offsets.npy"), |file| {
+                    let shape = [ragged.offsets.len()];
+                    npy::write(file, ragged.counted.dtype(), &shape, &ragged.offset_bytes())
+                })?;
+            }
             Column::Bytes(rows) => folder.rows(&name, "bin", rows.iter().map(AsRef::as_ref))?,
             Column::Text(rows) => folder.rows(&name, "txt", rows.iter().map(String::as_bytes))?,
             Column::Json(rows) => folder.rows(&name, "json", rows.iter().map(String::as_bytes))?,

@@ -12,6 +12,7 @@ mod materialize;
 mod mix;
 mod order;
 mod parts;
+mod ragged;
 mod reshard;
 mod resume;
 mod supply;

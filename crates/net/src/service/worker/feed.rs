@@ -370,12 +370,5 @@ impl Inner {
 
 /// What a batch holds in memory.
 pub(super) fn batch_bytes(batch: &Batch) -> u64 {
-    let column = |column: &Column| match column {
-        Column::Tensor { data, .. } => data.len(),
-        Column::Tensors(tensors) => tensors.iter().map(|tensor| tensor.data.len()).sum(),
-        Column::Bytes(payloads) => payloads.iter().map(bytes::Bytes::len).sum(),
-        Column::Text(texts) | Column::Json(texts) => texts.iter().map(String::len).sum(),
-    };
-    let columns: usize = batch.columns.iter().map(|(_, values)| column(values)).sum();
-    (columns + batch.ids.len() * 9) as u64
+    batch.bytes() + batch.ids.len() as u64 * 9
 }
