@@ -22,7 +22,7 @@ pub(super) fn run(plan: &ShowPlan, context: &Context) -> Result<Done> {
         order: DeliveryOrder::Plan,
         prefetch_batches: Some(1),
         epochs: None,
-        ..plan.loader.config(&dataset)
+        ..plan.loader.config(&dataset)?
     };
     let consumer = config.consumer;
     let mut loader = Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &plan.recipe, config)?;

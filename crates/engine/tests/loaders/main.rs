@@ -10,6 +10,7 @@ mod ledger;
 mod maker;
 mod materialize;
 mod mix;
+mod mix_schedule;
 mod order;
 mod parts;
 mod ragged;
