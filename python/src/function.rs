@@ -326,7 +326,8 @@ fn ragged(parts: Vec<Value>) -> Result<Column, String> {
     };
     let axis = numbers(&axis)?.first().and_then(|axis| usize::try_from(*axis).ok());
     let axis = axis.ok_or("has no axis")?;
-    Ragged::checked(values, axis, numbers(&offsets)?, counted).map(Column::Ragged)
+    let checked = Ragged::checked(values, axis, numbers(&offsets)?, counted);
+    checked.map(Column::Ragged).map_err(|why| format!("is not ragged: {why}"))
 }
 
 fn dtype_named(name: &str) -> Option<Dtype> {

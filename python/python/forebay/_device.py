@@ -250,7 +250,8 @@ class DeviceBatches:
         _each(batch, find)
         sent = staging.send(self._lane, found, self._device)
         moved = iter(sent)
-        self._coming.append(_Sent(_each(batch, lambda _: next(moved)), sent, staging, cursor))
+        copied = [tensor for tensor in sent if _is_dense(tensor)]
+        self._coming.append(_Sent(_each(batch, lambda _: next(moved)), copied, staging, cursor))
 
 
 class _Iterator(Iterator[Any]):

@@ -516,8 +516,9 @@ class Loader:
 
     def show(self, epoch: int, batch: int) -> Batch:
         """Makes one batch of this rank again, in plan order, without touching this loader's place."""
-        settings = {
-            **self._settings,
+        told = {
+            **self._told(),
+            "collate": None,
             "window": None,
             "epochs": epoch + 1,
             "prefetch_batches": 1,
@@ -525,7 +526,6 @@ class Loader:
             "cache": None,
             **_ALONE,
         }
-        told = {**settings, **self._calls.settings(), "collate": None}
         self._calls.open()
         native = _native.Loader(self._data.native, self._recipe.to_json(), told)
         output = output_named(self._output_name, pin_memory=self._pin_memory)

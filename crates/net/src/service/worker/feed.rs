@@ -13,7 +13,6 @@ use forebay_core::feed::{BatchName, FeedId};
 use forebay_core::staging::{Action, Command, ConsumerId, Name, Staging, StagingOptions};
 use forebay_core::{Error, Result};
 use forebay_engine::{Batch, Made, Make, Stats};
-use forebay_ops::Column;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
