@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 /// `(epoch, step, rows, ids, padding, columns, object)`. The object is what a collating function made of the batch. A column is `(name, kind, value)`, where a tensor's value is
-/// `(memory, dtype, shape)`, batch axis included.
+/// `(memory, dtype, shape)`, batch axis included, and that of a ragged one two such and the axis.
 pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyTuple>> {
     let rows = batch.len();
     let ids = batch.ids.iter().flat_map(|id| id.0.to_ne_bytes()).collect::<Vec<u8>>();
@@ -34,6 +34,14 @@ pub(crate) fn columns_to_python(py: Python<'_>, given: Vec<(String, Column)>) ->
                     list.append(tensor(py, &one.spec, None, one.data)?)?;
                 }
                 ("tensors", list.into_any())
+            }
+            Column::Ragged(ragged) => {
+                let offsets = ragged.offset_bytes();
+                let spec = TensorSpec { dtype: ragged.counted.dtype(), shape: vec![ragged.offsets.len()] };
+                let offsets =
+                    (Memory::copy_of(offsets.into_iter()), spec.dtype.name(), PyTuple::new(py, &spec.shape)?);
+                let values = tensor(py, &ragged.values.spec, None, ragged.values.data)?;
+                ("ragged", (values, offsets, ragged.axis).into_pyobject(py)?.into_any())
             }
             Column::Bytes(values) => ("bytes", Bound::new(py, Payloads::new(values))?.into_any()),
             Column::Text(values) => ("text", PyList::new(py, values)?.into_any()),

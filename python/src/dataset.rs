@@ -196,6 +196,11 @@ impl Dataset {
         Ok(matches!(self.get(py)?.kind(), SourceKind::Tree | SourceKind::Table | SourceKind::Mix))
     }
 
+    /// A weight for every part of a mix, from weights of these or of the datasets that it was made of.
+    fn mix_weights(&self, py: Python<'_>, weights: Vec<f64>) -> PyResult<Vec<f64>> {
+        Ok(self.get(py)?.mix_weights(&weights))
+    }
+
     /// Number of samples and weight of every dataset of a mix, in the order of their sample ids.
     fn mix(&self, py: Python<'_>) -> PyResult<Option<Vec<(u64, f64)>>> {
         let run = |part: &MixPart| (part.samples.end - part.samples.start, part.weight);

@@ -6,10 +6,12 @@
 use crate::batch;
 use crate::buffer::{Memory, copy_unlocked};
 use bytes::Bytes;
-use forebay_core::recipe::Recipe;
+use forebay_core::recipe::{Offsets, Recipe};
 use forebay_core::tensor::{Dtype, TensorSpec};
 use forebay_core::{Error, ErrorKind, Result, SampleId};
-use forebay_ops::{Buffer, BufferPool, Call, Column, Function, Interpreter, Named, Slot, Tensor, Value};
+use forebay_ops::{
+    Buffer, BufferPool, Call, Column, Function, Interpreter, Named, Ragged, Slot, Tensor, Value,
+};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -283,6 +285,9 @@ fn column(py: Python<'_>, kind: &str, answers: Vec<Answer<'_>>) -> PyResult<Resu
             Err(why) => return Ok(Err(why)),
         }
     }
+    if kind == "ragged" {
+        return Ok(ragged(values));
+    }
     if kind != "tensor" {
         return Ok(Column::of(values, &POOL));
     }
@@ -294,6 +299,35 @@ fn column(py: Python<'_>, kind: &str, answers: Vec<Answer<'_>>) -> PyResult<Resu
     }
     let rows = spec.shape.remove(0);
     Ok(Ok(Column::Tensor { spec, rows, data }))
+}
+
+/// A ragged column of values, offsets and axis.
+fn ragged(parts: Vec<Value>) -> Result<Column, String> {
+    let [Value::Tensor(values), Value::Tensor(offsets), Value::Tensor(axis)] =
+        <[Value; 3]>::try_from(parts).map_err(|_| "has not three parts")?
+    else {
+        return Err("is not made of arrays".into());
+    };
+    let counted = match offsets.spec.dtype {
+        Dtype::I32 => Offsets::I32,
+        Dtype::I64 => Offsets::I64,
+        other => return Err(format!("has offsets of {}: give i32 or i64", other.name())),
+    };
+    let numbers = |tensor: &Tensor| -> Result<Vec<u64>, String> {
+        let elements = tensor.data.as_slice().chunks_exact(tensor.spec.dtype.size());
+        let number = |element: &[u8]| match *element {
+            [a, b, c, d] => i64::from(i32::from_ne_bytes([a, b, c, d])),
+            [a, b, c, d, e, f, g, h] => i64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            _ => -1,
+        };
+        elements
+            .map(|element| u64::try_from(number(element)).map_err(|_| "has offsets below 0".into()))
+            .collect()
+    };
+    let axis = numbers(&axis)?.first().and_then(|axis| usize::try_from(*axis).ok());
+    let axis = axis.ok_or("has no axis")?;
+    let checked = Ragged::checked(values, axis, numbers(&offsets)?, counted);
+    checked.map(Column::Ragged).map_err(|why| format!("is not ragged: {why}"))
 }
 
 fn dtype_named(name: &str) -> Option<Dtype> {

@@ -8,7 +8,7 @@ use crate::batch;
 use crate::dataset::Dataset;
 use crate::error::{exception, raise};
 use crate::runtime::{Owned, wait};
-use crate::settings::{Raised, Settings, read_json};
+use crate::settings::{Raised, Settings, mix_changes, read_json};
 use forebay_core::cursor::Cursor;
 use forebay_core::metrics::Exposition;
 use forebay_core::portion::Portion;
@@ -116,6 +116,30 @@ impl Loader {
     /// Goes on from `cursor` at the next `begin`.
     fn seek(&self, py: Python<'_>, cursor: &str) -> PyResult<()> {
         self.with(py, |loader| loader.seek(Cursor::from_json(cursor)?))
+    }
+
+    /// Other weights for the parts of a mix, from a place on or from the next round of which nothing was received. Gives the place.
+    #[pyo3(signature = (weights, place = None))]
+    fn change_weights(
+        &self,
+        py: Python<'_>,
+        weights: Vec<f64>,
+        place: Option<(u64, u64)>,
+    ) -> PyResult<(u64, u64)> {
+        self.with(py, |loader| loader.change_weights(weights, place))
+    }
+
+    /// Whether a loop that received everything before `cursor` under the changes `before` may go on under `after`.
+    fn check_mix_changes(&self, py: Python<'_>, before: &str, after: &str, cursor: &str) -> PyResult<()> {
+        self.with(py, |loader| {
+            let cursor = Cursor::from_json(cursor)?;
+            loader.check_mix_changes(&mix_changes(before)?, &mix_changes(after)?, &cursor)
+        })
+    }
+
+    /// Replaces all changes of the weights of a mix.
+    fn replace_mix_changes(&self, py: Python<'_>, changes: &str) -> PyResult<()> {
+        self.with(py, |loader| loader.replace_mix_changes(mix_changes(changes)?))
     }
 
     /// Goes to the beginning of an epoch at the next `begin`.

@@ -7,6 +7,8 @@ use crate::batch;
 use crate::function::{PythonFunction, raised as raised_error};
 use crate::ranks::RanksStore;
 use forebay_core::plan::batching::{Batching, Bucket, Oversize};
+use forebay_core::plan::mix::schedule::MixChange;
+use forebay_core::plan::mix::stop::Stop;
 use forebay_core::plan::parts::Sharding;
 use forebay_core::plan::rounds::{ClassBounds, SizeClasses};
 use forebay_core::plan::{BlockShuffle, Shuffle};
@@ -19,8 +21,8 @@ use forebay_engine::feed::FeedSpec;
 use forebay_engine::quarantine;
 use forebay_engine::source::Dataset;
 use forebay_engine::{
-    Batch, DeliveryOrder, FinishBatch, Loader, LoaderConfig, MaxErrors, OnError, RankChannel, RanksFolder,
-    ThreadInit,
+    Batch, DeliveryOrder, EpochSamples, FinishBatch, Loader, LoaderConfig, MaxErrors, OnError, RankChannel,
+    RanksFolder, ThreadInit,
 };
 use forebay_net::service::{Own, ViaConfig, supplier};
 use forebay_net::{FigureOptions, Surroundings, cache_settings};
@@ -46,7 +48,9 @@ pub(crate) struct Settings {
     /// First batch and number of processes that are asked in turn.
     turn: (u64, u64),
     shuffle: String,
-    epoch_samples: Option<u64>,
+    epoch_samples: Option<Length>,
+    /// Changes of the weights of a mix, as JSON.
+    mix_schedule: Option<String>,
     block_bytes: Option<u64>,
     group_blocks: Option<u64>,
     sharding: Option<String>,
@@ -165,7 +169,9 @@ impl Settings {
             seed: self.seed,
             ..defaults.retry
         };
-        Ok(LoaderConfig {
+        let changes = self.mix_schedule.as_deref().map(mix_changes).transpose()?.unwrap_or_default();
+        let epoch_samples = self.epoch_samples.map(Length::into_engine).transpose()?;
+        let config = LoaderConfig {
             consumer: Consumer {
                 rank: self.rank,
                 world_size: self.world_size,
@@ -174,8 +180,6 @@ impl Settings {
             },
             turn: Turn { first: self.turn.0, of: self.turn.1 },
             shuffle: shuffle_named(&self.shuffle, self.block_bytes, self.group_blocks)?,
-            mix: dataset.mix().map(<[_]>::to_vec),
-            epoch_samples: self.epoch_samples,
             sharding: Sharding::from_settings(
                 self.sharding.as_deref().map(str::parse).transpose()?,
                 self.parts,
@@ -218,8 +222,33 @@ impl Settings {
             rank_channel: rank_channel(self.ranks_folder, self.ranks_store)?,
             thread_init: self.thread_init.map(|function| thread_init_calling(function, raised)),
             ..defaults
-        })
+        };
+        config.mixing(dataset, epoch_samples, &changes)
     }
+}
+
+/// Length of an epoch, as Python gives it.
+#[derive(FromPyObject)]
+enum Length {
+    Count(u64),
+    Word(String),
+}
+
+impl Length {
+    fn into_engine(self) -> Result<EpochSamples> {
+        match self {
+            Self::Count(count) => Ok(EpochSamples::Count(count)),
+            Self::Word(word) if word == "first" => Ok(EpochSamples::Stop(Stop::First)),
+            Self::Word(word) if word == "all" => Ok(EpochSamples::Stop(Stop::All)),
+            Self::Word(word) => Err(unknown("epoch_samples", &word, "a number, `first` and `all`")),
+        }
+    }
+}
+
+/// Changes of weights, as JSON.
+pub(crate) fn mix_changes(text: &str) -> Result<Vec<MixChange>> {
+    serde_json::from_str(text)
+        .map_err(|cause| Error::invalid_config("read the changes of a mix").with_source(cause))
 }
 
 /// A limit on bad samples, as Python gives it.

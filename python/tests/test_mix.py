@@ -171,3 +171,149 @@ def test_what_cannot_be_mixed_is_refused_with_a_hint(shards: str) -> None:
             fb.Loader(what, [fb.label("cls")], batch_size=4, **arguments)
     with pytest.raises(fb.InvalidConfigError, match="epoch_samples is 0"):
         fb.Loader(data, [fb.label("cls")], shuffle="resample", epoch_samples=0)
+
+
+SCHEDULE = [(0, 2000, [1, 1, 1]), (1, [0, 1, 3]), {"epoch": 2, "position": 1024, "weights": [1, 0, 0]}]
+
+
+def shares(ids: list[int]) -> list[float]:
+    return (np.histogram(ids, [0, 4000, 4300, 5200])[0] / len(ids)).tolist()
+
+
+def test_p029_weights_change_at_the_places_of_the_schedule() -> None:
+    with loader(mixed(), epoch_samples=4096, mix_schedule=SCHEDULE) as batches:
+        first, second, third, fourth = (made.ids(batches) for _ in range(4))
+    with loader(mixed(), epoch_samples=4096) as batches:
+        assert made.ids(batches)[:2048] == first[:2048], "what is before a change stays"
+    assert np.abs(np.subtract(shares(first[:2048]), [0.5, 0.3, 0.2])).max() < 0.01
+    assert np.abs(np.subtract(shares(first[2048:]), [1 / 3] * 3)).max() < 0.01
+    assert shares(second) == [0, 0.25, 0.75]
+    assert shares(third[:1024]) == [0, 0.25, 0.75]
+    assert shares(third[1024:]) == [1, 0, 0]
+    assert shares(fourth) == [1, 0, 0], "a change holds through all epochs after it"
+
+
+def test_p029_a_mix_whose_weights_change_resumes_on_any_number_of_ranks() -> None:
+    how: dict[str, Any] = {"epoch_samples": 4000, "mix_schedule": SCHEDULE}
+    with loader(mixed(), **how) as whole:
+        wanted = [made.ids(whole) for _ in range(3)]
+    for stop, ranks in [(3, 2), (20, 3), (21, 1)]:
+        with loader(mixed(), rank=1, world_size=2, **how) as batches:
+            for batch in batches:
+                if batch.step == stop - 1:
+                    break
+            state = batches.state_dict()
+        rest: list[int] = []
+        for rank in range(ranks):
+            with loader(mixed(), rank=rank, world_size=ranks, **how) as batches:
+                batches.load_state_dict(state)
+                rest += made.ids(batches)
+        assert sorted(rest) == sorted(wanted[0][stop * 100 :])
+
+
+def test_p029_weights_set_on_the_way_are_those_of_a_schedule_and_travel_in_the_state() -> None:
+    with loader(mixed(), epoch_samples=5000) as batches:
+        seen: list[int] = []
+        steps: list[int] = []
+        for batch in batches:
+            seen += batch.ids.tolist()
+            steps.append(batch.step)
+            if batch.step == 30:
+                assert batches.set_weights([0, 0, 1]) == (0, 2048)
+                state = batches.state_dict()
+                assert batches.state_after(batch) == state
+        assert steps == list(range(100)), "the iteration goes on"
+        assert batches.set_weights([1, 0, 0], epoch=2, position=10) == (2, 1024)
+        second, third = made.ids(batches), made.ids(batches)
+    with loader(mixed(), epoch_samples=5000) as plain:
+        assert seen[:2048] == made.ids(plain)[:2048]
+    assert shares(seen[2048:]) == shares(second) == [0, 0, 1]
+    assert shares(third[:1024]) == [0, 0, 1]
+    assert shares(third[1024:]) == [1, 0, 0]
+    scheduled = [(0, 2048, [0, 0, 1]), (2, 10, [1, 0, 0])]
+    with loader(mixed(), epoch_samples=5000, mix_schedule=scheduled) as same:
+        assert [made.ids(same) for _ in range(3)] == [seen, second, third]
+    # Another job, made as the first one was, goes on with the weights that were set.
+    rest: list[int] = []
+    for rank in range(3):
+        with loader(mixed(), epoch_samples=5000, rank=rank, world_size=3) as batches:
+            batches.load_state_dict(state)
+            assert batches.state_dict() == state
+            rest += made.ids(batches)
+    assert sorted(rest) == sorted(seen[31 * 50 :])
+    with loader(mixed(), epoch_samples=5000) as batches:
+        batches.load_state_dict(state)
+        copy = pickle.loads(pickle.dumps(batches))
+        assert made.ids(copy) == made.ids(batches) == seen[31 * 50 :]
+        copy.close()
+
+
+def test_p029_only_changes_behind_what_was_received_may_be_added() -> None:
+    def state_of(**how: Any) -> dict[str, Any]:
+        with loader(mixed(), epoch_samples=4096, **how) as batches:
+            for batch in batches:
+                if batch.step == 30:
+                    return batches.state_dict()
+        raise AssertionError
+
+    early, late = (0, 1024, [1, 1, 1]), (0, 3000, [1, 2, 3])
+    cases: list[tuple[list[Any], list[Any], str | None]] = [
+        ([], [late], None),
+        ([early], [early, late], None),
+        ([], [early], r"\[1.0, 1.0, 1.0\] from position 1024 of epoch 0 on comes too late"),
+        ([early, late], [early], r"from position 3072 of epoch 0 on is missing"),
+        ([early], [(0, 1024, [1, 1, 2])], r"it was \[1.0, 1.0, 1.0\], not \[1.0, 1.0, 2.0\]"),
+    ]
+    for before, after, why in cases:
+        state = state_of(mix_schedule=before)
+        with loader(mixed(), epoch_samples=4096, mix_schedule=after) as batches:
+            if why is None:
+                batches.load_state_dict(state)
+                continue
+            with pytest.raises(fb.StaleError, match=why):
+                batches.load_state_dict(state)
+            batches.load_state_dict(state, strict=False)
+    with loader(mixed(), epoch_samples=4096) as batches:
+        steps = iter(batches)
+        for _ in range(30):
+            next(steps)
+        with pytest.raises(fb.StaleError, match="comes too late"):
+            batches.set_weights([1, 1, 1], epoch=0, position=1000)
+        for weights in ([1, 1], [0, 0, 0], [-1, 1, 1]):
+            with pytest.raises(fb.InvalidConfigError, match="change the weights"):
+                batches.set_weights(weights)
+        next(steps)
+
+
+def test_p029_datasets_of_a_nested_mix_share_the_weight_that_it_is_given() -> None:
+    large, small, middle = parts()
+    nested = fb.mix([(fb.mix([(large, 3), (small, 1)]), 0.5), (middle, 0.5)])
+    with loader(nested, epoch_samples=2048, mix_schedule=[(1, [1, 3]), (2, [1, 1, 0])]) as batches:
+        assert [shares(made.ids(batches)) for _ in range(3)] == [
+            [0.375, 0.125, 0.5],
+            [0.1875, 0.0625, 0.75],
+            [0.5, 0.5, 0],
+        ]
+
+
+def test_p029_an_epoch_lasts_until_the_first_dataset_or_all_were_read() -> None:
+    with loader(mixed((40, 5, 9)), epoch_samples="first") as batches:
+        ids = made.ids(batches)
+        assert len(ids) == len(set(ids))
+        assert len(ids) == 3 * 1024
+    with loader(mixed((40, 5, 9)), epoch_samples="all", batch_size=512) as batches:
+        ids = made.ids(batches)
+        assert set(ids) == set(range(5200))
+        assert len(ids) == len(batches) * 512
+    for how, why in [
+        ({"epoch_samples": "some"}, "epoch_samples is 'some'"),
+        ({"epoch_samples": "all", "mix_schedule": [(1, [1, 1, 1])]}, "weights change"),
+        ({"mix_schedule": [(1, [1, 1])]}, "2 weights for 3 datasets"),
+        ({"mix_schedule": [(1,)]}, "mix_schedule has"),
+    ]:
+        with pytest.raises(fb.InvalidConfigError, match=why):
+            loader(mixed(), **how)
+    one = parts()[0]
+    for how in ({"epoch_samples": "all"}, {"mix_schedule": [(1, [1.0])]}):
+        with pytest.raises(fb.InvalidConfigError, match="one dataset"):
+            loader(one, **how)

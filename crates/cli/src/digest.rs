@@ -41,6 +41,20 @@ impl Digest {
                 let shapes = tensors.iter().map(|tensor| tensor.spec.shape.clone()).collect();
                 ("tensors", tensors.first().map(|tensor| tensor.spec.dtype), shapes)
             }
+            Column::Ragged(ragged) => {
+                ragged.offsets.iter().for_each(|at| sum.hash.update(&at.to_le_bytes()));
+                let spec = &ragged.values.spec;
+                sum.hash.update(ragged.values.data.as_slice());
+                sum.bytes += ragged.values.data.len() as u64;
+                sum.numbers(spec.dtype, ragged.values.data.as_slice());
+                let shape = |length: u64| {
+                    let mut shape = spec.shape.clone();
+                    shape[ragged.axis] = length as usize;
+                    shape
+                };
+                let shapes = ragged.offsets.windows(2).map(|pair| shape(pair[1] - pair[0])).collect();
+                ("ragged", Some(spec.dtype), shapes)
+            }
             Column::Bytes(rows) => {
                 sum.rows(rows.iter().map(AsRef::as_ref));
                 ("bytes", None, Vec::new())
@@ -62,7 +76,7 @@ impl Digest {
     /// The digest as `--json` shows it.
     pub(crate) fn object(&self) -> Value {
         let shape = if self.kind == "tensor" { json!(self.shapes[0]) } else { Value::Null };
-        let shapes = if self.kind == "tensors" { json!(self.shapes) } else { Value::Null };
+        let shapes = if matches!(self.kind, "tensors" | "ragged") { json!(self.shapes) } else { Value::Null };
         json!({
             "name": self.name,
             "kind": self.kind,
@@ -81,7 +95,7 @@ impl Digest {
     pub(crate) fn shape_text(&self) -> String {
         match (self.kind, self.shapes.as_slice()) {
             ("tensor", [shape]) => format!("{shape:?}"),
-            ("tensors", shapes) => format!("{} of their own shape", shapes.len()),
+            ("tensors" | "ragged", shapes) => format!("{} of their own shape", shapes.len()),
             _ => crate::commands::size(self.bytes),
         }
     }

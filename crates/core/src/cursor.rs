@@ -207,6 +207,11 @@ impl Cursor {
         self.arrival.as_ref().is_some_and(|arrival| arrival.world_size > 1)
     }
 
+    /// Positions of the epoch that were received when they are all before those that were not; `None` otherwise.
+    pub fn received_run(&self) -> Option<u64> {
+        (self.taken.is_empty() && self.arrival.is_none()).then_some(self.base)
+    }
+
     /// Whether it has one rank's own progress by arrival.
     pub fn is_by_arrival(&self) -> bool {
         self.arrival.is_some()

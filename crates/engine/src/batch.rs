@@ -55,13 +55,7 @@ impl Batch {
 
     /// Bytes of all columns.
     pub fn bytes(&self) -> u64 {
-        let of = |column: &Column| match column {
-            Column::Tensor { data, .. } => data.as_slice().len(),
-            Column::Tensors(tensors) => tensors.iter().map(|tensor| tensor.data.as_slice().len()).sum(),
-            Column::Bytes(payloads) => payloads.iter().map(bytes::Bytes::len).sum(),
-            Column::Text(texts) | Column::Json(texts) => texts.iter().map(String::len).sum(),
-        };
-        self.columns.iter().map(|(_, column)| of(column) as u64).sum()
+        self.columns.iter().map(|(_, column)| column.bytes() as u64).sum()
     }
 
     /// The column called `name`.

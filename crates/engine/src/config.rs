@@ -3,14 +3,18 @@
 //! The definition is plain data; nothing starts here. Words that users type (strings, sizes with units, environment)
 //! are turned into this by the front ends. Orders by parts and by size are in `order`.
 
+mod mixture;
 mod order;
 mod pack;
+
+pub use mixture::EpochSamples;
 
 use crate::batch::FinishBatch;
 use crate::ranks::RankChannel;
 use forebay_core::manifest::Manifest;
 use forebay_core::plan::batching::Batching;
 use forebay_core::plan::mix::MixPart;
+use forebay_core::plan::mix::schedule::{MixChange, check_changes};
 use forebay_core::plan::parts::Sharding;
 use forebay_core::plan::rounds::SizeClasses;
 use forebay_core::plan::{BlockShuffle, Sampler, Shuffle};
@@ -50,6 +54,8 @@ pub struct LoaderConfig {
     /// Runs of samples to be mixed by weight; `None` orders all samples by `shuffle`. A mix permutes the samples of
     /// each run as a whole, whether `shuffle` says full or block.
     pub mix: Option<Vec<MixPart>>,
+    /// Other weights of the mix from a place on, through all epochs after it.
+    pub mix_changes: Vec<MixChange>,
     /// Positions of an epoch of a mix or of resampling; `None` is the number of samples. Other orders have every
     /// sample once and take no other number.
     pub epoch_samples: Option<u64>,
@@ -169,6 +175,7 @@ impl Default for LoaderConfig {
             turn: Turn::default(),
             shuffle: Shuffle::Sequential,
             mix: None,
+            mix_changes: Vec::new(),
             epoch_samples: None,
             sharding: None,
             size_classes: None,
@@ -286,7 +293,7 @@ impl LoaderConfig {
         let all = parts
             .iter()
             .fold(0u64, |sum, part| sum.saturating_add(part.samples.end.saturating_sub(part.samples.start)));
-        Sampler::mixed(parts, self.epoch_samples.unwrap_or(all), self.seed)
+        Sampler::mixed_by(parts, &self.mix_changes, self.epoch_samples.unwrap_or(all), self.seed)
     }
 
     /// What is wrong with the order, as a whole: settings that fit only together with others.
@@ -298,6 +305,16 @@ impl LoaderConfig {
         };
         if self.mix.is_some() && self.shuffle == Shuffle::Sequential {
             faults.push("shuffle is off: a mix has no stored order; set shuffle to `full`".to_owned());
+        }
+        match &self.mix {
+            None if !self.mix_changes.is_empty() => {
+                faults.push("mix_schedule is set, but this is one dataset: it has no weights".to_owned());
+            }
+            Some(parts) => {
+                let checked = check_changes(&self.mix_changes, parts.len());
+                faults.extend(checked.err().map(|error| error.message().to_owned()));
+            }
+            None => {}
         }
         if self.mix.is_some() && resampled.is_some() {
             faults.push(

@@ -12,6 +12,7 @@ use forebay_core::feed::FeedId;
 use forebay_core::plan::Shuffle;
 use forebay_core::plan::batching::Batching;
 use forebay_core::plan::mix::MixPart;
+use forebay_core::plan::mix::schedule::MixChange;
 use forebay_core::plan::parts::Sharding;
 use forebay_core::plan::rounds::SizeClasses;
 use forebay_core::portion::{Consumer, LastBatch};
@@ -67,6 +68,9 @@ pub struct OrderSpec {
     /// Runs of samples mixed by weight.
     #[serde(default)]
     pub mix: Option<Vec<MixPart>>,
+    /// Other weights of the mix from a place on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mix_changes: Vec<MixChange>,
     /// Positions of an epoch of a mix or of resampling.
     #[serde(default)]
     pub epoch_samples: Option<u64>,
@@ -109,6 +113,7 @@ impl OrderSpec {
             seed: config.seed,
             shuffle: config.shuffle,
             mix: config.mix.clone(),
+            mix_changes: config.mix_changes.clone(),
             epoch_samples: config.epoch_samples,
             sharding: config.sharding.clone(),
             size_classes: config.size_classes.clone(),
@@ -131,6 +136,7 @@ impl OrderSpec {
             consumer: Consumer { rank: 0, world_size, batch_size, last_batch: LastBatch::Partial },
             shuffle: self.shuffle,
             mix: self.mix.clone(),
+            mix_changes: self.mix_changes.clone(),
             epoch_samples: self.epoch_samples,
             sharding: self.sharding.clone(),
             size_classes: self.size_classes.clone(),
@@ -234,6 +240,7 @@ impl FeedSpec {
             consumer: Consumer { rank: 0, world_size, batch_size, last_batch: LastBatch::Partial },
             shuffle: self.order.shuffle,
             mix: self.order.mix.clone(),
+            mix_changes: self.order.mix_changes.clone(),
             epoch_samples: self.order.epoch_samples,
             sharding: self.order.sharding.clone(),
             size_classes: self.order.size_classes.clone(),

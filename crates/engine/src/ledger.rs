@@ -62,8 +62,7 @@ impl LedgerWriter {
             )
             .with_hint("give DataLoader num_workers=0, or leave `ledger` out"));
         }
-        let order = serde_json::to_value(OrderSpec::of(config))
-            .map_err(|cause| Error::internal("write ledger: the order").with_source(cause))?;
+        let order = order_of(config)?;
         let mut head = SectionHead::new(config.consumer, Cursor::start_of(0));
         head.job = job(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
         manifest.version().clone_into(&mut head.dataset);
@@ -81,6 +80,14 @@ impl LedgerWriter {
             last_micros: 0,
             plan: None,
         })
+    }
+
+    /// Goes on under another order, which is told with the next batch.
+    pub(crate) fn reorder(&mut self, sampler: &Sampler, config: &LoaderConfig) -> Result<()> {
+        self.head.order = order_of(config)?;
+        (self.sampler, self.config) = (sampler.clone(), config.clone());
+        (self.epoch, self.plan) = (None, None);
+        Ok(())
     }
 
     /// What there is to say of a batch of an iteration that began at `start`; `None` is one that was left out as a whole.
@@ -174,6 +181,11 @@ impl LedgerWriter {
     }
 }
 
+fn order_of(config: &LoaderConfig) -> Result<serde_json::Value> {
+    serde_json::to_value(OrderSpec::of(config))
+        .map_err(|cause| Error::internal("write ledger: the order").with_source(cause))
+}
+
 /// The sample that was read for a row in the end; `None` when it was bad and left out.
 fn read_instead(mut sample: SampleId, batch: &Batch) -> Option<SampleId> {
     for _ in 0..batch.faults.len() {
@@ -261,7 +273,7 @@ fn read_file(path: &Path) -> Result<LedgerFile> {
 /// The order of a stream of a ledger. Without the dataset only orders that do not depend on it are known, others are `None`.
 pub fn sampler(stream: &Stream, manifest: Option<&Manifest>) -> Result<Option<Sampler>> {
     let head = stream.head();
-    let order: OrderSpec = serde_json::from_value(head.order.clone())
+    let order: OrderSpec = serde_json::from_value(stream.order().clone())
         .map_err(|cause| Error::corrupt("read ledger: its order is none").with_source(cause))?;
     let Some(manifest) = manifest else {
         let special = order.mix.is_some() || order.sharding.is_some() || order.size_classes.is_some();

@@ -40,7 +40,8 @@ pub use analyze::{Measured, measure};
 pub use batch::{Batch, Fault, FinishBatch};
 pub use cache::CacheSettings;
 pub use config::{
-    DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError, ThreadInit, available_threads,
+    DeliveryOrder, EpochSamples, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError, ThreadInit,
+    available_threads,
 };
 pub use loader::{Loader, Next};
 pub use make::{Made, Make};

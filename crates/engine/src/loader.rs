@@ -4,6 +4,8 @@
 //! describes what the loop received; what was prefetched beyond that is made again. Running on into the next epoch
 //! costs no restart: the session prefetches across the boundary.
 
+mod reschedule;
+
 use crate::batch::{Batch, Fault};
 use crate::cache::{Cache, CacheSettings};
 use crate::config::{DeliveryOrder, LoaderConfig};
@@ -76,8 +78,10 @@ pub struct Loader {
 /// One pass of the user's loop over (the rest of) an epoch.
 struct Iteration {
     epoch: u64,
-    /// Where it began.
+    /// Where it began, or went on under another order.
     start: Cursor,
+    /// Batches that the loop had before that.
+    first_step: u64,
     portion: Portion,
     steps: u64,
     local: Remaining,
@@ -183,7 +187,9 @@ impl Loader {
     pub fn begin(&mut self) -> Result<()> {
         self.cursor = match self.iteration.take() {
             // A loop that was left early does not come back to the same epoch; one that took nothing does.
-            Some(left) if left.steps > 0 || left.failed.is_some() => Cursor::start_of(left.epoch + 1),
+            Some(left) if left.first_step + left.steps > 0 || left.failed.is_some() => {
+                Cursor::start_of(left.epoch + 1)
+            }
             _ => self.cursor.clone(),
         };
         let portion = self.portion(&self.cursor)?;
@@ -200,6 +206,7 @@ impl Loader {
         self.iteration = Some(Iteration {
             epoch: self.cursor.epoch,
             start: self.cursor.clone(),
+            first_step: 0,
             steps: 0,
             local: portion.local().clone(),
             portion,
@@ -317,7 +324,8 @@ impl Loader {
         let padding = batch.padding.iter().filter(|padding| **padding).count() as u64;
         self.meter.padding.add(padding);
         let samples = batch.len() as u64 - padding;
-        let (epoch, step) = (iteration.epoch, iteration.steps - 1);
+        let (epoch, step) = (iteration.epoch, iteration.first_step + iteration.steps - 1);
+        batch.step += iteration.first_step;
         let bytes = batch.bytes();
         self.meter.took(&Took { epoch, step, samples, bytes, stall: split, queue }, now);
         if let (Some(tuning), Some(supply)) = (&mut self.tuning, &self.supply) {
@@ -411,7 +419,9 @@ impl Loader {
     /// Batches the iteration in hand yields in all, or the next one would.
     pub fn steps(&self) -> Result<u64> {
         match &self.iteration {
-            Some(iteration) if iteration.steps < iteration.portion.steps() => Ok(iteration.portion.steps()),
+            Some(iteration) if iteration.steps < iteration.portion.steps() => {
+                Ok(iteration.first_step + iteration.portion.steps())
+            }
             Some(iteration) => self.steps_from(&Cursor::start_of(iteration.epoch + 1)),
             None => self.steps_from(&self.cursor),
         }

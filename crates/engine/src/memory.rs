@@ -163,9 +163,11 @@ fn batch_bound(rows: u64, config: &LoaderConfig, manifest: &Manifest, outputs: &
         .map(|output| match output.kind {
             OutputKind::Tensor(_) => 0,
             OutputKind::Bytes | OutputKind::Text | OutputKind::Json => 1,
-            OutputKind::Tensors | OutputKind::Padded(_) | OutputKind::Tokens(_) | OutputKind::Any => {
-                ASSUMED_EXPANSION
-            }
+            OutputKind::Tensors
+            | OutputKind::Padded(_)
+            | OutputKind::Ragged(_)
+            | OutputKind::Tokens(_)
+            | OutputKind::Any => ASSUMED_EXPANSION,
         })
         .max()
         .unwrap_or(0);

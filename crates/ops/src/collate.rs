@@ -6,6 +6,7 @@
 //! samples belong to a batch, and what to do when one fails, is decided in the engine.
 
 mod pad;
+pub mod ragged;
 mod tokens;
 
 use crate::buffer::{Buffer, BufferPool, RowMut, Rows};
@@ -45,6 +46,8 @@ pub enum Column {
     },
     /// Samples of different shapes.
     Tensors(Vec<Tensor>),
+    /// Samples of different lengths one behind the other.
+    Ragged(ragged::Ragged),
     /// Payloads.
     Bytes(Vec<Bytes>),
     /// Texts.
@@ -136,6 +139,10 @@ impl BatchBuilder {
                     let tensors = tensors(values.collect()).map_err(|why| mixed(&output.name, &why))?;
                     columns.extend(pad::pad(&output.name, &padding, &tensors, pool)?);
                 }
+                (OutputKind::Ragged(following), _) => {
+                    let column = ragged::gather(&output.name, &following, values.collect(), pool)?;
+                    columns.push((output.name, column));
+                }
                 (OutputKind::Tokens(batch), _) => {
                     let rows = tensors(values.collect()).map_err(|why| mixed(&output.name, &why))?;
                     columns.extend(self::tokens::gather(&output.name, &batch, &rows, pool)?);
@@ -191,11 +198,23 @@ impl Column {
         gather(&OutputKind::Any, values, pool)
     }
 
+    /// Bytes of all values.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Tensor { data, .. } => data.len(),
+            Self::Tensors(tensors) => tensors.iter().map(|tensor| tensor.data.len()).sum(),
+            Self::Ragged(ragged) => ragged.values.data.len() + size_of_val(ragged.offsets.as_slice()),
+            Self::Bytes(payloads) => payloads.iter().map(Bytes::len).sum(),
+            Self::Text(texts) | Self::Json(texts) => texts.iter().map(String::len).sum(),
+        }
+    }
+
     /// Extent of the batch axis.
     pub fn rows(&self) -> usize {
         match self {
             Self::Tensor { rows, .. } => *rows,
             Self::Tensors(values) => values.len(),
+            Self::Ragged(ragged) => ragged.rows(),
             Self::Bytes(values) => values.len(),
             Self::Text(values) | Self::Json(values) => values.len(),
         }
@@ -233,6 +252,7 @@ fn gather(kind: &OutputKind, values: Vec<Value>, pool: &BufferPool) -> Result<Co
         OutputKind::Tensor(_)
         | OutputKind::Tensors
         | OutputKind::Padded(_)
+        | OutputKind::Ragged(_)
         | OutputKind::Tokens(_)
         | OutputKind::Any => stack(tensors(values)?, pool),
         OutputKind::Bytes => {

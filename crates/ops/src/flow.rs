@@ -7,7 +7,7 @@
 use crate::buffer::BufferPool;
 use crate::function::{Call, FUNCTION_STREAM, Function, FunctionKey, Named};
 use crate::mixing::Mixer;
-use crate::value::{Output, OutputKind, Padding, SampleContext, Slot, Tensor, Value};
+use crate::value::{Following, Output, OutputKind, Padding, SampleContext, Slot, Tensor, Value};
 use forebay_core::recipe::{self, FieldRecipe, Op, Recipe, SampleOp};
 use forebay_core::rng::fold;
 use forebay_core::tensor::TensorSpec;
@@ -109,7 +109,11 @@ impl Planning<'_> {
         let step = Step { bare: true, inputs: vec![place], names, ..step };
         let Op::Map { shape, dtype, .. } = op else { return Ok(Step { filters: true, ..step }) };
         let spec = shape.clone().zip(*dtype).map(|(shape, dtype)| TensorSpec { dtype, shape });
-        let free = || Padding::of(field).map_or(OutputKind::Any, OutputKind::Padded);
+        let free = || match (Padding::of(field), Following::of(field)) {
+            (Some(padding), _) => OutputKind::Padded(padding),
+            (None, Some(following)) => OutputKind::Ragged(following),
+            (None, None) => OutputKind::Any,
+        };
         self.alive[place] = Some(spec.clone().map_or_else(free, OutputKind::Tensor));
         Ok(Step { output_names: step.names.clone(), outputs: vec![(place, None)], spec, ..step })
     }

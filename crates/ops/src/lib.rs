@@ -27,10 +27,12 @@ pub mod track;
 mod value;
 
 pub use buffer::{Buffer, BufferPool};
+pub use collate::ragged::Ragged;
 pub use collate::{BatchBuilder, Column, RowWriter};
 pub use function::{Call, Function, FunctionKey, Functions, Interpreter, Named};
 pub use image::{Image, ImageMut, ImageRef, Rect};
 pub use program::{Program, Scratch};
 pub use value::{
-    Input, Output, OutputKind, Padding, SampleContext, Slot, Tensor, TokenBatch, TokenGather, Value,
+    Following, Input, Output, OutputKind, Padding, SampleContext, Slot, Tensor, TokenBatch, TokenGather,
+    Value,
 };

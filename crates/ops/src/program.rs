@@ -11,7 +11,9 @@ use crate::flow::{Flow, Home, make_held};
 use crate::function::{Function, Functions, Named, Uncalled};
 use crate::image_path::{HEADER_BYTES, ImagePath, ImageScratch};
 use crate::tokens::TokenPath;
-use crate::value::{Input, Output, OutputKind, Padding, SampleContext, Slot, TokenBatch, TokenGather, Value};
+use crate::value::{
+    Following, Input, Output, OutputKind, Padding, SampleContext, Slot, TokenBatch, TokenGather, Value,
+};
 use bytes::Bytes;
 use forebay_core::recipe::{Boxes, Decode, FieldRecipe, Op, Recipe};
 use forebay_core::tensor::{Dtype, TensorSpec};
@@ -131,7 +133,8 @@ impl Program {
     pub fn only_hands_on(&self) -> bool {
         let hands_on =
             |column: &Column| column.delay.is_zero() && matches!(column.path, Path::Bytes | Path::Label(_));
-        self.flow.is_empty() && self.columns.iter().all(hands_on)
+        let copies = |output: &Output| matches!(output.kind, OutputKind::Ragged(_));
+        self.flow.is_empty() && self.columns.iter().all(hands_on) && !self.outputs.iter().any(copies)
     }
 
     /// Memory for one thread.
@@ -255,6 +258,8 @@ impl Column {
                         ) => {}
                     Op::Audio(_) if matches!(field.decode, Decode::Audio { .. }) => {}
                     Op::PadBatch(_) if field.has_tokens() => {}
+                    // Whether values can follow each other was checked with the recipe.
+                    Op::Ragged(_) => {}
                     op if op.is_of_tokens() => {}
                     _ => faults.push(format!("`{}` works on images only", op.name())),
                 }
@@ -291,9 +296,12 @@ impl Column {
             Decode::Bytes {} => (Path::Bytes, OutputKind::Bytes),
             Decode::Boxes(boxes) => (Path::Boxes(boxes.clone()), OutputKind::Tensors),
         };
-        let kind = match (kind, Padding::of(field)) {
-            (OutputKind::Tensors, Some(padding)) => OutputKind::Padded(padding),
-            (kind, _) => kind,
+        let kind = match (kind, Padding::of(field), Following::of(field)) {
+            (OutputKind::Tensors, Some(padding), _) => OutputKind::Padded(padding),
+            (OutputKind::Tensors | OutputKind::Bytes | OutputKind::Text, _, Some(following)) => {
+                OutputKind::Ragged(following)
+            }
+            (kind, ..) => kind,
         };
         Some((Self { field: field.field.clone(), path, follow: None, delay }, kind))
     }

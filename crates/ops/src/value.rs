@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use bytes::Bytes;
 use forebay_core::SampleId;
 use forebay_core::recipe::tokens::Pack;
-use forebay_core::recipe::{Decode, FieldRecipe, Padded};
+use forebay_core::recipe::{Decode, FieldRecipe, Offsets, Op, Padded};
 use forebay_core::tensor::{Dtype, Layout, TensorSpec};
 use std::ops::Range;
 
@@ -61,6 +61,8 @@ pub enum OutputKind {
     Tensors,
     /// Tensors that are padded to one shape when the batch is closed.
     Padded(Padding),
+    /// Values that are put one behind the other when the batch is closed.
+    Ragged(Following),
     /// Tokens that become several columns when the batch is closed.
     Tokens(TokenBatch),
     /// Payloads as they are.
@@ -91,6 +93,8 @@ pub enum TokenGather {
     Stack,
     /// Filled up to one length.
     Pad(Padding),
+    /// One behind the other.
+    Ragged(Following),
     /// Packed into rows.
     Pack {
         /// As the recipe says it.
@@ -123,6 +127,30 @@ impl Padding {
     }
 }
 
+/// How the values of a batch follow each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// The axis of a value along which the next one follows.
+    pub axis: usize,
+    /// Integers that places are counted in.
+    pub counted: Offsets,
+    /// Element type, when the recipe decides it.
+    pub dtype: Option<Dtype>,
+}
+
+impl Following {
+    /// How the values of a column follow each other, when they do.
+    pub(crate) fn of(field: &FieldRecipe) -> Option<Self> {
+        let maps = field.ops.iter().any(|op| matches!(op, Op::Map { .. }));
+        let axis = match field.decode {
+            Decode::Audio { .. } if !maps => field.audio_form().map_or(1, |form| form.time_axis()),
+            _ => 0,
+        };
+        let dtype = if maps { None } else { field.output_dtype() };
+        field.ragged().map(|ragged| Self { axis, counted: ragged.offsets, dtype })
+    }
+}
+
 impl OutputKind {
     /// Bytes one sample takes in a batch's own memory; zero for values that are kept one by one.
     pub fn row_bytes(&self) -> usize {
@@ -130,6 +158,7 @@ impl OutputKind {
             Self::Tensor(spec) => spec.bytes(),
             Self::Tensors
             | Self::Padded(_)
+            | Self::Ragged(_)
             | Self::Tokens(_)
             | Self::Bytes
             | Self::Text

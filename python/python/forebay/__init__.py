@@ -43,6 +43,7 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.loader import BadSample, Loader, show
+from forebay.ragged import Ragged
 from forebay.recipe import (
     IMAGENET,
     Boxes,
@@ -87,6 +88,7 @@ __all__ = [
     "Normalization",
     "NotFoundError",
     "Payloads",
+    "Ragged",
     "Recipe",
     "SampleOp",
     "StaleError",

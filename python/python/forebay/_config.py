@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from forebay import _native
@@ -192,6 +192,34 @@ def _read_json(text: str) -> Any:
         raise ValueError(f"is {text!r}, which is not JSON: {problem}") from None
 
 
+def _epoch_samples(value: Any) -> int | str:
+    """A number, or what ends an epoch of a mix."""
+    return str(value) if value in ("first", "all") else _whole(1, 2**48)(value)
+
+
+def _mix_schedule(value: Any) -> list[dict[str, Any]]:
+    """Changes as tables; what their numbers must be is the engine's to check."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TypeError(f"is {value!r}: give a list of `(epoch, weights)` or `(epoch, position, weights)`")
+    changes = []
+    for change in value:
+        if isinstance(change, Mapping):
+            table = {"position": 0, **change}
+        elif isinstance(change, Sequence) and len(change) in (2, 3):
+            table = {
+                "epoch": change[0],
+                "position": change[1] if len(change) == 3 else 0,
+                "weights": change[-1],
+            }
+        else:
+            raise TypeError(f"has {change!r}: give `(epoch, weights)` or `(epoch, position, weights)`")
+        if set(table) != {"epoch", "position", "weights"}:
+            raise ValueError(f"has {change!r}: a change has `epoch`, `position` and `weights`")
+        places = {name: _whole(0)(table[name]) for name in ("epoch", "position")}
+        changes.append({**places, "weights": [float(weight) for weight in table["weights"]]})
+    return changes
+
+
 _POLICIES = ("off", "dynamic", "file", "data", "file_or_data")
 
 
@@ -290,7 +318,8 @@ _COUNT = _or_auto(_whole(1))
 ARGUMENTS: Final[Mapping[str, Argument]] = {
     "batch_size": Argument(UNSET, _or_none(_whole(1)), _read_number),
     "shuffle": Argument(False, _one_of(False, True, "full", "block", "resample"), read_bool),
-    "epoch_samples": Argument(None, _or_none(_whole(1, 2**48)), _read_number),
+    "epoch_samples": Argument(None, _or_none(_epoch_samples), _read_number),
+    "mix_schedule": Argument(None, _or_none(_mix_schedule), json.loads),
     "sharding": Argument(None, _or_none(_sharding)),
     "parts": Argument(None, _or_none(_whole(1, 1024)), _read_number),
     "size_classes": Argument(None, _or_none(_size_classes), _read_size_classes),

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from forebay._source import fingerprint, import_named
 from forebay.batch import DTYPES, Batch, array_of, wrap_columns
 from forebay.errors import FunctionError, StaleError, Traceback
+from forebay.ragged import Ragged
 
 __all__ = ["Local", "Result", "carry", "describe", "find", "restore", "run", "run_batch"]
 
@@ -107,7 +108,10 @@ def run_batch(
         raise FunctionError(f"it gave {_kind(given)}: a function of batches gives a dict of columns")
     columns: list[Any] = []
     for name, value in given.items():
-        if _is_array(value):
+        if isinstance(value, Ragged):
+            parts = (value.values, value.offsets, np.int64(value.axis))
+            columns.append((str(name), "ragged", [_result(part, None) for part in parts]))
+        elif _is_array(value):
             columns.append((str(name), "tensor", [_result(value, None)]))
         elif isinstance(value, str | bytes) or not hasattr(value, "__len__"):
             raise FunctionError(f"column `{name}` of it is {_kind(value)}: give an array or a list")

@@ -50,6 +50,11 @@ def settings_of(config: dict[str, Any], data: Dataset) -> dict[str, Any]:
         "turn": (0, 1),
         "shuffle": shuffle or "none",
         "epoch_samples": config["epoch_samples"],
+        "mix_schedule": [
+            {**change, "weights": data.native.mix_weights(change["weights"])}
+            for change in config["mix_schedule"] or ()
+        ],
+        "mix_set": [],
         "block_bytes": config["block_bytes"],
         "group_blocks": config["group_blocks"],
         "sharding": config["sharding"],

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay.errors import InvalidConfigError, StaleError, UnsupportedError
 
-__all__ = ["FORMAT", "check_state"]
+__all__ = ["FORMAT", "Changes", "check_state", "schedule_of"]
 
 _log = logging.getLogger("forebay")
 
@@ -24,9 +24,24 @@ _WORDS = {
 }
 
 
+Changes = list[dict[str, Any]]
+"""Changes of the weights of a mix: `epoch`, `position` and `weights` each."""
+
+
+def schedule_of(states: Sequence[Mapping[str, Any]]) -> tuple[Changes, Changes]:
+    """The changes that a loader was made with, and those that were set later, the same in all states."""
+    found = [state.get("mix_schedule", {"given": [], "set": []}) for state in states]
+    if any(other != found[0] for other in found):
+        raise StaleError(
+            "load states: ranks changed the weights of the mix in different ways",
+            hint="call `set_weights` on every rank, at the same step",
+        )
+    return list(found[0]["given"]), list(found[0]["set"])
+
+
 def check_state(state: Mapping[str, Any], mine: Mapping[str, Any], *, url: str, strict: bool) -> None:
     """Compares a state with that of a loader; says what differs, or only logs it when not `strict`."""
-    missing = [name for name in mine if name not in state]
+    missing = [name for name in mine if name not in state and name != "mix_schedule"]
     if missing:
         raise InvalidConfigError(
             f"load state: it has no {', '.join(f'`{name}`' for name in missing)}",

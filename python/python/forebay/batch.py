@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from forebay import _native
 from forebay._native import Payloads
+from forebay.ragged import Ragged
 
 __all__ = ["DTYPES", "Batch", "Payloads", "array_of", "bfloat16", "samples_of", "wrap", "wrap_columns"]
 
@@ -18,10 +20,10 @@ __all__ = ["DTYPES", "Batch", "Payloads", "array_of", "bfloat16", "samples_of", 
 class Batch(dict[str, Any]):
     """Prepared samples, collated: a `dict` from column to values, with the samples' provenance beside it.
 
-    A column of tensors is one array with the batch axis first; tensors of different shapes are a list of arrays; texts
-    are a list of `str`, JSON documents a list of objects, payloads `Payloads`, a sequence of `bytes`. As with any dict,
-    `len` counts columns; `size` counts samples. Arrays are yours: writable, and valid after the loader moved on or was
-    closed.
+    A column of tensors is one array with the batch axis first; tensors of different shapes are a list of arrays, or
+    with `ragged()` one `Ragged`; texts are a list of `str`, JSON documents a list of objects, payloads `Payloads`, a
+    sequence of `bytes`. As with any dict, `len` counts columns; `size` counts samples. Arrays are yours: writable, and
+    valid after the loader moved on or was closed.
     """
 
     ids: npt.NDArray[np.uint64]
@@ -84,6 +86,9 @@ def wrap_columns(columns: Iterable[tuple[str, str, Any]], output: Output | None 
             made[name] = convert(array_of(*value), value[1])
         elif kind == "tensors":
             made[name] = [convert(array_of(*one), one[1]) for one in value]
+        elif kind == "ragged":
+            values, offsets = (convert(array_of(*part), part[1]) for part in value[:2])
+            made[name] = Ragged(values, offsets, value[2])
         elif kind == "json":
             made[name] = [json.loads(text) for text in value]
         else:
@@ -129,8 +134,21 @@ def _torch_output(pin_memory: bool) -> Output:
 def _jax_output() -> Output:
     import jax
 
+    _register_with_jax()
     # `jnp.asarray` always copies. The array is not touched by us any more, so it may be looked at.
     return lambda array, _dtype: jax.device_put(array, may_alias=True)
+
+
+@functools.cache
+def _register_with_jax() -> None:
+    import jax
+
+    # So that `jax.tree.map`, `device_put` and `jit` look into the column. The axis is not traced.
+    jax.tree_util.register_pytree_node(
+        Ragged,
+        lambda column: ((column.values, column.offsets), column.axis),
+        lambda axis, parts: Ragged(*parts, axis),
+    )
 
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -167,6 +185,8 @@ def bfloat16() -> np.dtype[Any]:
 
 
 def _describe(value: Any) -> str:
+    if isinstance(value, Ragged):
+        return f"ragged {value.values.dtype}{list(value.values.shape)}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}{list(value.shape)}"
     return f"{len(value)} values" if isinstance(value, list | Payloads) else type(value).__name__

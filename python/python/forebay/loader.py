@@ -17,12 +17,12 @@ from forebay._calls import Calls, check_elsewhere
 from forebay._config import UNSET, Unset
 from forebay._service import Service
 from forebay._settings import order_text, settings_of
-from forebay._state import FORMAT, check_state
+from forebay._state import FORMAT, check_state, schedule_of
 from forebay._turns import Turns
 from forebay.batch import Batch, Output, output_named, wrap
 from forebay.dataset import Dataset
 from forebay.dataset import open as open_dataset
-from forebay.errors import ForebayError, InvalidConfigError, UnsupportedError
+from forebay.errors import ForebayError, InvalidConfigError, StaleError, UnsupportedError
 from forebay.recipe import Recipe, RecipeLike
 from forebay.stats import Phase, Stats
 
@@ -61,7 +61,10 @@ class Loader:
         object per sample. `"resample"` draws every sample from all, with replacement. A `mix` needs one of the
         others, and is permuted as a whole.
     epoch_samples: samples of an epoch of a mix or of `shuffle="resample"`, over all ranks; as many as the dataset has
-        if not given.
+        if not given. A mix can say what ends an epoch instead: `"first"` is as long as no sample has to come twice,
+        `"all"` until every sample came.
+    mix_schedule: other weights of a mix from a place on, through all epochs after it: `(epoch, weights)` or
+        `(epoch, position, weights)` each, a weight for every dataset. A change waits for the next 1024 positions.
     sharding: deals the dataset to `parts` parts that are read in turn, a batch of each: `"file"` (objects in turn),
         `"data"` (samples in turn), `"file_or_data"` (by objects if there are enough), `"hint:FIELD"` (by an integer
         field), `"off"` (every part has every sample, so an epoch has each of them `parts` times), `"dynamic"` (no
@@ -158,7 +161,8 @@ class Loader:
         *,
         batch_size: int | Unset | None = UNSET,
         shuffle: bool | Literal["full", "block", "resample"] | Unset = UNSET,
-        epoch_samples: int | Unset | None = UNSET,
+        epoch_samples: int | Literal["first", "all"] | Unset | None = UNSET,
+        mix_schedule: Sequence[Sequence[Any] | Mapping[str, Any]] | Unset | None = UNSET,
         sharding: str | Unset | None = UNSET,
         parts: int | Unset | None = UNSET,
         size_classes: int | Sequence[int | str] | Unset | None = UNSET,
@@ -242,7 +246,9 @@ class Loader:
 
     def _told(self) -> dict[str, Any]:
         """What the native side is told: settings and functions."""
-        return {**self._settings, **self._calls.settings()}
+        changes = [*self._settings["mix_schedule"], *self._settings["mix_set"]]
+        schedule = {"mix_schedule": json.dumps(changes) if changes else None}
+        return {**self._settings, **schedule, **self._calls.settings()}
 
     def _start(self, *, used: bool) -> None:
         settings = {**self._told(), "ranks_store": _ranks.store_of(self._settings["ranks_store"])}
@@ -379,8 +385,54 @@ class Loader:
             )
         return self._state_at(native.cursor_after(batch.epoch, batch.step, self._native_cursor))
 
+    def set_weights(
+        self, weights: Sequence[float], *, epoch: int | None = None, position: int | None = None
+    ) -> tuple[int, int]:
+        """Other weights of the mix from now on, or from a place on. Gives epoch and position from which they hold.
+
+        They hold from the next 1024 positions of which the loop received nothing, through all epochs after them; from
+        the next epoch on where `bucket`, `batch_bytes` or `in_order=False` move samples. What was made ahead is made
+        anew. Every rank has to do this at the same step. States carry it: a loader made as this one was goes on with
+        these weights, on any number of ranks.
+
+        weights: one for every dataset of the mix; 0 leaves it out.
+        epoch, position: from where on, which must not have been received; the beginning of an epoch without `position`.
+        """
+        if position is not None and epoch is None:
+            raise InvalidConfigError("change the weights of a mix: position is given without its epoch")
+        if any(turns.begun() is not None for turns in self._followers):
+            raise UnsupportedError(
+                "change the weights of a mix: DataLoader processes make the batches, and have some ready",
+                hint="give DataLoader num_workers=0, or the loader a `mix_schedule`",
+            )
+        shared = self._data.native.mix_weights([float(weight) for weight in weights])
+        place = None if epoch is None else (epoch, position or 0)
+        held = self._live_native().change_weights(shared, place)
+        change = {"epoch": held[0], "position": held[1], "weights": shared}
+        others = (other for other in self._settings["mix_set"] if (other["epoch"], other["position"]) != held)
+        self._settings = {**self._settings, "mix_set": [*others, change]}
+        return held
+
+    def _follow_schedule(self, states: Sequence[Mapping[str, Any]], cursor: str, strict: bool) -> None:
+        """Takes over the weights that were set in a run, if what it received is what it would have been here."""
+        (given, set_later), own = schedule_of(states), self._settings["mix_schedule"]
+        if not (given or set_later or own or self._settings["mix_set"]):
+            return
+        native, after = self._live_native(), json.dumps([*own, *set_later])
+        try:
+            native.check_mix_changes(json.dumps([*given, *set_later]), after, cursor)
+        except StaleError as problem:
+            if strict:
+                raise
+            _log.warning("load state into loader of `%s`: %s", self._data.url, problem)
+        native.replace_mix_changes(after)
+        self._settings = {**self._settings, "mix_set": set_later}
+
     def _state_at(self, cursor: str) -> dict[str, Any]:
+        given, set_later = self._settings["mix_schedule"], self._settings["mix_set"]
+        schedule = {"mix_schedule": {"given": given, "set": set_later}} if given or set_later else {}
         return {
+            **schedule,
             "format": FORMAT,
             "dataset": self._data.version,
             "samples": len(self._data),
@@ -404,6 +456,7 @@ class Loader:
         cursors = [str(state["cursor"]) for state in states]
         native = self._live_native()
         cursor = cursors[0] if len(cursors) == 1 else _native.merge_cursors(cursors, native.epoch_samples())
+        self._follow_schedule(states, cursor, strict)
         native.seek(cursor)
         self._seeked(cursor)
         self._resumed = True
@@ -463,8 +516,9 @@ class Loader:
 
     def show(self, epoch: int, batch: int) -> Batch:
         """Makes one batch of this rank again, in plan order, without touching this loader's place."""
-        settings = {
-            **self._settings,
+        told = {
+            **self._told(),
+            "collate": None,
             "window": None,
             "epochs": epoch + 1,
             "prefetch_batches": 1,
@@ -472,7 +526,6 @@ class Loader:
             "cache": None,
             **_ALONE,
         }
-        told = {**settings, **self._calls.settings(), "collate": None}
         self._calls.open()
         native = _native.Loader(self._data.native, self._recipe.to_json(), told)
         output = output_named(self._output_name, pin_memory=self._pin_memory)

@@ -112,6 +112,16 @@ class Column:
         """
         return self._op("pad_batch", value=value, multiple=multiple, to=to, mask=mask)
 
+    def ragged(self, *, offsets: Literal["i32", "i64"] = "i64") -> Self:
+        """Puts values of different lengths one behind the other in one array, with nothing filled up: a `Ragged` of
+        `values` and `offsets`. Comes last; on tokens, arrays, audio, boxes, texts and payloads (as bytes, `u8`), and
+        on what a function makes.
+
+        Values may differ in their first axis only, waveforms and spectra in that of time. `offsets` are `i64`, which
+        nested tensors of torch take, or `i32`, which most attention kernels do.
+        """
+        return self._op("ragged", offsets=offsets)
+
     def delay(self, seconds: float) -> Self:
         """Waits without using the processor: stands for costly preparation in experiments."""
         return self._op("delay", seconds=seconds)

@@ -1,4 +1,4 @@
-"""A loader as a `torch.utils.data.IterableDataset`, for code that insists on a `DataLoader`.
+"""A loader for torch: as a `torch.utils.data.IterableDataset`, for code that insists on a `DataLoader`, and on devices.
 
     loader = fb.Loader(data, recipe, batch_size=256, output="torch")
     batches = DataLoader(fb.torch.dataset(loader), batch_size=None, num_workers=0)
@@ -6,6 +6,12 @@
 The loader has its own threads, so `num_workers=0` is all it needs. With more, every DataLoader process makes the
 batches it will be asked for: the loop gets the same batches in the same order, but each is copied from one process to
 another, and it says so once. Importing this module imports torch; `import forebay` does not.
+
+Batches on a device, copied while the loop works on those before them:
+
+    with fb.torch.to_device(loader, "cuda", ahead=2) as batches:
+        for batch in batches:
+            ...
 """
 
 from __future__ import annotations
@@ -14,15 +20,17 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 import torch.utils.data
 
 from forebay import _native
+from forebay._device import DeviceBatches, lane_of
 from forebay._turns import Turns
 from forebay.batch import Batch
-from forebay.errors import UnsupportedError
+from forebay.errors import InvalidConfigError, UnsupportedError
 from forebay.loader import Loader
 
-__all__ = ["IterableDataset", "dataset"]
+__all__ = ["DeviceBatches", "IterableDataset", "dataset", "to_device"]
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Batch]):
@@ -103,6 +111,27 @@ class IterableDataset(torch.utils.data.IterableDataset[Batch]):
 def dataset(loader: Loader) -> IterableDataset:
     """The loader as an `IterableDataset`, to be used with `batch_size=None`, and best with `num_workers=0`."""
     return IterableDataset(loader)
+
+
+def to_device(loader: Loader, device: torch.device | str | int, *, ahead: int = 2) -> DeviceBatches:
+    """The loader's batches with their tensors on `device`, of which `ahead` are copied before the loop asks for them.
+
+    On CUDA copies go through pinned memory that is used again, on a stream of its own. Tensors are found in columns,
+    `Ragged` columns, and whatever dicts, lists and tuples `collate` makes; all else stays as it is, `ids` and
+    `padding` too. `state_dict` is of what the loop received. The loader makes tensors of torch (`output="torch"`), and
+    `pin_memory` is of no use to it.
+    """
+    if not 1 <= ahead <= 64:
+        raise InvalidConfigError(f"copy batches to `{device}`: ahead is {ahead}", hint="give 1 to 64 batches")
+    if loader._output_name != "torch":
+        raise InvalidConfigError(
+            f"copy batches to `{device}`: the loader makes arrays of {loader._output_name}",
+            hint='make it with `output="torch"`',
+        )
+    place = torch.device(device)
+    if place.type == "cuda" and place.index is None:
+        place = torch.device("cuda", torch.cuda.current_device())
+    return DeviceBatches(loader, place, ahead, lane_of(place))
 
 
 def _numbered(batches: Iterator[Batch], first: int, of: int) -> Iterator[Batch]:

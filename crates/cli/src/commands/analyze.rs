@@ -15,7 +15,7 @@ const MOST_BYTES: f64 = 1e15;
 
 pub(super) fn run(plan: &AnalyzePlan, context: &Context) -> Result<Done> {
     let dataset = context.open(&plan.data)?;
-    let config = plan.loader.config(&dataset);
+    let config = plan.loader.config(&dataset)?;
     let mut go_on = || context.interrupt.check();
     let measured = measure(&dataset, &plan.recipe, &config, plan.seconds, &mut go_on)?;
     let batch = measured.facts.batch_size as f64;

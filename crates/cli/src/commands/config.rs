@@ -83,7 +83,11 @@ fn data_object(data: &Data) -> Value {
 
 /// `name = value`, with what the number means and whether it is the default.
 fn line(setting: &Setting) -> String {
-    let mut text = format!("{} = {}", setting.name, setting.value);
+    // Lists of tables are not written as JSON writes them.
+    let tables = setting.value.as_array().is_some_and(|list| list.iter().any(Value::is_object));
+    let value = toml::Value::try_from(&setting.value).ok().filter(|_| tables);
+    let value = value.map_or_else(|| setting.value.to_string(), |value| value.to_string());
+    let mut text = format!("{} = {value}", setting.name);
     let bytes = matches!(setting.name, "memory" | "block_bytes").then(|| setting.value.as_u64()).flatten();
     let mut remarks = Vec::new();
     remarks.extend(bytes.map(size));

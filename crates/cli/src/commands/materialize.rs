@@ -83,7 +83,7 @@ pub(super) fn run(job: &MaterializeJob, context: &Context) -> Result<Done> {
 
 /// The loader whose batches are saved.
 fn loader(job: &MaterializeJob, dataset: &Dataset) -> Result<Loader> {
-    let config = materialize::config(job.loader.config(dataset), job.options.epoch)?;
+    let config = materialize::config(job.loader.config(dataset)?, job.options.epoch)?;
     let elsewhere = match job.loader.via() {
         Some(via) => {
             let own = Own {

@@ -23,7 +23,7 @@ const MAX_GROUP_BLOCKS: u64 = 1 << 16;
 pub(super) fn run(plan: &OrderPlan, context: &Context) -> Result<Done> {
     let dataset = context.open(&plan.data)?;
     let manifest = dataset.manifest();
-    let config = plan.loader.config(&dataset);
+    let config = plan.loader.config(&dataset)?;
     config.check()?;
     let class_field = class_field(plan, manifest)?;
     let object_of = |sample: SampleId| manifest.object_of(sample);

@@ -22,7 +22,7 @@ pub(super) fn run(plan: &ShowPlan, context: &Context) -> Result<Done> {
         order: DeliveryOrder::Plan,
         prefetch_batches: Some(1),
         epochs: None,
-        ..plan.loader.config(&dataset)
+        ..plan.loader.config(&dataset)?
     };
     let consumer = config.consumer;
     let mut loader = Loader::new(dataset.manifest(), Arc::clone(dataset.store()), &plan.recipe, config)?;
@@ -142,6 +142,16 @@ fn write_all(out: &Path, batch: &Batch) -> Result<Vec<String>> {
                         npy::write(file, tensor.spec.dtype, &tensor.spec.shape, tensor.data.as_slice())
                     })?;
                 }
+            }
+            Column::Ragged(ragged) => {
+                let values = &ragged.values;
+                folder.write(&format!("{name}.npy"), |file| {
+                    npy::write(file, values.spec.dtype, &values.spec.shape, values.data.as_slice())
+                })?;
+                folder.write(&format!("{name}-offsets.npy"), |file| {
+                    let shape = [ragged.offsets.len()];
+                    npy::write(file, ragged.counted.dtype(), &shape, &ragged.offset_bytes())
+                })?;
             }
             Column::Bytes(rows) => folder.rows(&name, "bin", rows.iter().map(AsRef::as_ref))?,
             Column::Text(rows) => folder.rows(&name, "txt", rows.iter().map(String::as_bytes))?,

@@ -3,13 +3,15 @@
 use super::read::{Table, bytes, text, truth, whole, word};
 use forebay_core::feed::MAX_ROWS;
 use forebay_core::plan::batching::{Batching, Bucket, Oversize};
+use forebay_core::plan::mix::schedule::MixChange;
+use forebay_core::plan::mix::stop::Stop;
 use forebay_core::plan::parts::{MAX_PARTS, Sharding};
 use forebay_core::plan::rounds::{ClassBounds, MAX_CLASSES, SizeClasses};
 use forebay_core::plan::{BlockShuffle, Shuffle};
 use forebay_core::portion::{Consumer, LastBatch};
 use forebay_engine::cache::CacheConfig;
 use forebay_engine::source::Dataset;
-use forebay_engine::{DeliveryOrder, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError};
+use forebay_engine::{DeliveryOrder, EpochSamples, LoaderConfig, MAX_ARRIVAL_WINDOW, MaxErrors, OnError};
 use forebay_net::service::ViaConfig;
 use forebay_store::RetryOptions;
 use serde_json::{Map, Value, json};
@@ -48,6 +50,8 @@ pub(crate) struct LoaderSettings {
     config: LoaderConfig,
     order: Order,
     block: BlockShuffle,
+    epoch_samples: Option<EpochSamples>,
+    mix_changes: Vec<MixChange>,
     cache: Option<CacheConfig>,
     via: Option<ViaConfig>,
     ledger: Option<String>,
@@ -72,7 +76,11 @@ impl LoaderSettings {
         let mut table = Table::new("loader", values, faults);
         let batch_size = table.take("batch_size", whole(1, 1 << 40));
         let order = table.take("shuffle", read_order).unwrap_or(Order::Stored);
-        let epoch_samples = table.take_or("none", "epoch_samples", whole(1, 1 << 48));
+        let epoch_samples = table.take_or("none", "epoch_samples", read_epoch_samples);
+        let mix_changes = table.take_or("none", "mix_schedule", read_changes).unwrap_or_default();
+        if !(mixed || mix_changes.is_empty()) {
+            table.fault("mix_schedule", "this is one dataset, which has no weights");
+        }
         let block = BlockShuffle {
             block_bytes: table
                 .take_or("auto", "block_bytes", bytes)
@@ -131,7 +139,7 @@ impl LoaderSettings {
             shuffle: order.before_the_dataset_is_known(block),
             // Only whether there is one is known before the datasets are.
             mix: mixed.then(Vec::new),
-            epoch_samples,
+            epoch_samples: epoch_samples.and_then(EpochSamples::count),
             sharding,
             size_classes,
             batching,
@@ -168,11 +176,11 @@ impl LoaderSettings {
         {
             faults.extend(error.message().lines().map(|fault| format!("loader: {fault}")));
         }
-        Self { config, order, block, cache, via, ledger, given }
+        Self { config, order, block, epoch_samples, mix_changes, cache, via, ledger, given }
     }
 
     /// What the engine is told for this dataset.
-    pub(crate) fn config(&self, dataset: &Dataset) -> LoaderConfig {
+    pub(crate) fn config(&self, dataset: &Dataset) -> forebay_core::Result<LoaderConfig> {
         let manifest = dataset.manifest();
         let object_per_sample = u64::from(manifest.object_count()) == manifest.len();
         let shuffle = match self.order {
@@ -182,7 +190,8 @@ impl LoaderSettings {
             Order::Block | Order::Shuffled => Shuffle::Block(self.block),
             Order::Resample => Shuffle::Resample { epoch_samples: None },
         };
-        LoaderConfig { shuffle, mix: dataset.mix().map(<[_]>::to_vec), ..self.config.clone() }
+        let config = LoaderConfig { shuffle, ..self.config.clone() };
+        config.mixing(dataset, self.epoch_samples, &self.mix_changes)
     }
 
     /// What is kept near, when anything is.
@@ -230,7 +239,11 @@ impl LoaderSettings {
         vec![
             named("batch_size", json!(config.consumer.batch_size)),
             named("shuffle", order),
-            named("epoch_samples", config.epoch_samples.map_or(json!("none"), Value::from)),
+            named("epoch_samples", self.epoch_samples.map_or(json!("none"), |length| json!(length))),
+            named(
+                "mix_schedule",
+                if self.mix_changes.is_empty() { json!("none") } else { json!(self.mix_changes) },
+            ),
             named("block_bytes", json!(self.block.block_bytes)),
             named("group_blocks", json!(self.block.group_blocks)),
             named("sharding", config.sharding.as_ref().map_or(json!("none"), |s| json!(s.policy))),
@@ -303,6 +316,29 @@ fn read_order(value: &Value) -> Result<Order, String> {
         Value::String(word) if word == "resample" => Ok(Order::Resample),
         _ => Err(format!("{value} is not one of true, false, \"full\", \"block\", \"resample\"")),
     }
+}
+
+/// A number, or what ends an epoch of a mix.
+fn read_epoch_samples(value: &Value) -> Result<EpochSamples, String> {
+    match value {
+        Value::String(_) => {
+            word(&[("first", Stop::First), ("all", Stop::All)])(value).map(EpochSamples::Stop)
+        }
+        value => whole(1, 1 << 48)(value).map(EpochSamples::Count),
+    }
+}
+
+/// Tables with `epoch`, `position` and `weights`.
+fn read_changes(value: &Value) -> Result<Vec<MixChange>, String> {
+    let Value::Array(changes) = value else {
+        return Err(format!("{value} is not a list of tables, each with `epoch` and `weights`"));
+    };
+    let read = |change: &Value| {
+        serde_json::from_value(change.clone()).map_err(|error| {
+            format!("{change} is not a table with `epoch`, `position` and `weights`: {error}")
+        })
+    };
+    changes.iter().map(read).collect()
 }
 
 fn read_sharding(table: &mut Table<'_>) -> Option<Sharding> {

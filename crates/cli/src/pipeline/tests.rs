@@ -97,6 +97,13 @@ fn p029_a_mix_and_resampling_are_read_with_all_their_faults() {
     assert_eq!(value(&resampled, "shuffle"), "resample");
     assert_eq!(value(&resampled, "epoch_samples"), "none");
     let mix = "[[data.mix]]\nurl = 'a.tar'\nweight = 1\n";
+    let changing = format!(
+        "{mix}[loader]\nshuffle = true\nepoch_samples = 'all'\n[[loader.mix_schedule]]\nepoch = 2\nweights = [0.5]"
+    );
+    let changing = resolve(&changing).unwrap();
+    assert_eq!(value(&changing, "epoch_samples"), "all");
+    let change = serde_json::json!([{ "epoch": 2, "position": 0, "weights": [0.5] }]);
+    assert_eq!(value(&changing, "mix_schedule"), change);
     for (text, why) in [
         ("[data]\nmix = 3".to_owned(), "not a list of tables"),
         ("[data]\nmix = []".to_owned(), "not a list of tables"),
@@ -109,6 +116,10 @@ fn p029_a_mix_and_resampling_are_read_with_all_their_faults() {
         (format!("{mix}[loader]\nshuffle = 'resample'"), "a mix draws without replacement"),
         ("[loader]\nepoch_samples = 5\nshuffle = true".to_owned(), "use a mix, or shuffle `resample`"),
         ("[loader]\nepoch_samples = 0\nshuffle = 'resample'".to_owned(), "loader.epoch_samples: 0"),
+        (format!("{mix}[loader]\nshuffle = true\nepoch_samples = 'some'"), "\"first\", \"all\""),
+        (format!("{mix}[loader]\nshuffle = true\nmix_schedule = 3"), "3 is not a list of tables"),
+        (format!("{mix}[loader]\nshuffle = true\nmix_schedule = [{{epoch = 1}}]"), "missing field `weights`"),
+        ("[loader]\nmix_schedule = [{epoch = 1, weights = [1]}]".to_owned(), "which has no weights"),
     ] {
         let error = resolve(&text).unwrap_err();
         assert!(error.message().contains(why), "{why} is not in: {error}");

@@ -192,6 +192,13 @@ fn p029_a_batch_of_a_mix_and_of_resampling_can_be_made_again() {
     assert_eq!(ids, epoch(&harness, mix, 2));
     let first = ids.iter().filter(|id| **id < 24).count();
     assert!((45..=75).contains(&first), "{first} of 80 samples are of the first dataset");
+    // From the second round on nothing comes of the first dataset.
+    let changing = "[[data.mix]]\nurl = 'shards'\nweight = 3\n[[data.mix]]\nurl = 'more'\nweight = 1\n
+        [loader]\nshuffle = true\nbatch_size = 1024\nepoch_samples = 2048\n
+        [[loader.mix_schedule]]\nepoch = 0\nposition = 1024\nweights = [0, 1]";
+    let ids = epoch(&harness, changing, 2);
+    let first = |ids: &[u64]| ids.iter().filter(|id| **id < 24).count();
+    assert_eq!((first(&ids[..1024]), first(&ids[1024..])), (768, 0));
     let resampled =
         "[data]\nurl = 'shards'\n[loader]\nshuffle = 'resample'\nbatch_size = 25\nepoch_samples = 75";
     let ids = epoch(&harness, resampled, 3);

@@ -1,6 +1,7 @@
 //! Sections of all ranks and restarts, put in order.
 //!
-//! A *stream* is all that was read of one dataset in one order: a train loader and an eval loader may share a folder. A
+//! A *stream* is all that was read of one dataset in one order: a train loader and an eval loader may share a folder.
+//! Where the weights of a mix changed on the way, the order is the last one: a change never reaches back. A
 //! *run* of a stream is what its ranks received from one common start. Sections belong to one run when they follow each
 //! other in time and agree in where they begin, the number of ranks, the batch size, and what the launcher calls this
 //! start of the job. A rank that begins there once more, after its last batch, was restarted: its earlier section is
@@ -66,7 +67,7 @@ impl Stream {
 
     /// All that decides which sample stands at which position.
     pub fn order(&self) -> &Value {
-        &self.head().order
+        &self.runs.last().unwrap_or(&self.runs[0]).head().order
     }
 
     fn add(&mut self, section: Section) {
@@ -84,8 +85,19 @@ impl Stream {
 
 /// Whether two sections read the same dataset in the same order.
 fn is_of(one: &SectionHead, other: &SectionHead) -> bool {
-    (&one.dataset, &one.order, one.positions, one.samples, one.is_cut)
-        == (&other.dataset, &other.order, other.positions, other.samples, other.is_cut)
+    (&one.dataset, one.positions, one.samples, one.is_cut)
+        == (&other.dataset, other.positions, other.samples, other.is_cut)
+        && is_same_order(&one.order, &other.order)
+}
+
+/// Whether two orders differ in nothing but changes of weights on the way.
+fn is_same_order(one: &Value, other: &Value) -> bool {
+    let lasting = |order: &Value| {
+        let mut order = order.clone();
+        order.as_object_mut().and_then(|order| order.remove("mix_changes"));
+        order
+    };
+    one == other || lasting(one) == lasting(other)
 }
 
 /// Whether two sections that follow each other began together.

@@ -7,13 +7,18 @@
 //! round's width early or late. The last round may be cut short.
 //!
 //! Nothing is stored beyond the quotas: a position gives its round and slot, the slot gives part and pick, the pick
-//! gives pass and sample.
+//! gives pass and sample. Quotas may change from a round on: see [`schedule`]. How long an epoch is when the datasets
+//! themselves decide is in [`stop`].
+
+pub mod schedule;
+pub mod stop;
 
 use super::resample::check_epoch_samples;
 use super::{MIX, MIX_PART, Rule, Sampler};
 use crate::permutation::Permutation;
 use crate::rng::fold;
 use crate::{Error, Result};
+use schedule::{MixChange, Schedule, Stretch, check_changes};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,65 +71,61 @@ pub fn check_parts(parts: &[MixPart]) -> Result<()> {
 impl Sampler {
     /// The rule that mixes `parts` by their weights, in epochs of exactly `epoch_samples` positions.
     pub fn mixed(parts: &[MixPart], epoch_samples: u64, seed: u64) -> Result<Self> {
+        Self::mixed_by(parts, &[], epoch_samples, seed)
+    }
+
+    /// The same with weights that change on the way.
+    pub fn mixed_by(parts: &[MixPart], changes: &[MixChange], epoch_samples: u64, seed: u64) -> Result<Self> {
         check_parts(parts)?;
+        check_changes(changes, parts.len())?;
         let samples = check_epoch_samples(epoch_samples)?;
-        Ok(Self { samples, seed, rule: Rule::Mix(Arc::new(Mix::new(parts))) })
+        let mix = Mix {
+            runs: parts.iter().map(|part| part.samples.clone()).collect(),
+            schedule: Schedule::new(parts, changes, samples),
+        };
+        Ok(Self { samples, seed, rule: Rule::Mix(Arc::new(mix)) })
     }
 }
 
-/// Parts with their quotas, the same for all epochs.
+/// Parts with their quotas in all epochs.
 #[derive(Debug)]
 pub(super) struct Mix {
-    parts: Vec<Part>,
-}
-
-#[derive(Debug)]
-struct Part {
-    samples: Range<u64>,
-    /// First of its slots in a round before slots are permuted; the next part's is one past the last.
-    first_slot: u64,
-    quota: u64,
-}
-
-impl Mix {
-    fn new(parts: &[MixPart]) -> Self {
-        let weights: Vec<f64> = parts.iter().map(|part| part.weight).collect();
-        let mut next_slot = 0;
-        let parts = parts.iter().zip(quotas(&weights)).map(|(part, quota)| {
-            let first_slot = next_slot;
-            next_slot += quota;
-            Part { samples: part.samples.clone(), first_slot, quota }
-        });
-        Self { parts: parts.collect() }
-    }
+    runs: Vec<Range<u64>>,
+    schedule: Schedule,
 }
 
 /// The order of one epoch of a mix.
 #[derive(Debug)]
 pub(super) struct MixPlan {
     mix: Arc<Mix>,
+    stretches: Vec<Stretch>,
     seed: u64,
     epoch: u64,
 }
 
 impl MixPlan {
     pub(super) fn new(mix: Arc<Mix>, seed: u64, epoch: u64) -> Self {
-        Self { mix, seed, epoch }
+        let stretches = mix.schedule.epoch(epoch);
+        Self { mix, stretches, seed, epoch }
     }
 
     pub(super) fn at(&self, position: u64) -> u64 {
         let (round, place) = (position / ROUND, position % ROUND);
         let slot = Permutation::new(ROUND, fold(&[self.seed, self.epoch, MIX, round])).at(place);
-        let number = self.mix.parts.partition_point(|part| part.first_slot <= slot) - 1;
-        let part = &self.mix.parts[number];
-        let pick = round * part.quota + (slot - part.first_slot);
-        let len = part.samples.end - part.samples.start;
+        let stretch = self.stretches.partition_point(|stretch| stretch.round <= round) - 1;
+        let stretch = &self.stretches[stretch];
+        // Parts without a slot begin where the next one does, and are never the last to.
+        let number = stretch.shares.partition_point(|share| share.first_slot <= slot) - 1;
+        let share = &stretch.shares[number];
+        let samples = &self.mix.runs[number];
+        let pick = share.before + (round - stretch.round) * share.quota + (slot - share.first_slot);
+        let len = samples.end - samples.start;
         let key = fold(&[self.seed, self.epoch, MIX_PART, number as u64, pick / len]);
-        part.samples.start + Permutation::new(len, key).at(pick % len)
+        samples.start + Permutation::new(len, key).at(pick % len)
     }
 }
 
-/// Slots of a round for each weight: their sum is [`ROUND`], each is at least 1.
+/// Slots of a round for each weight: their sum is [`ROUND`], each is at least 1, and 0 for a weight of 0.
 ///
 /// Largest remainder: shares are rounded down and the slots left over go to the largest fractions, the earlier part
 /// first among equals. Parts lifted to one slot take it from those that have most above their share.
@@ -133,7 +134,9 @@ fn quotas(weights: &[f64]) -> Vec<u64> {
     let largest = weights.iter().copied().fold(0.0, f64::max);
     let total: f64 = weights.iter().map(|weight| weight / largest).sum();
     let shares: Vec<f64> = weights.iter().map(|weight| weight / largest / total * ROUND as f64).collect();
-    let mut quotas: Vec<u64> = shares.iter().map(|share| (*share as u64).max(1)).collect();
+    let least = |weight: f64| u64::from(weight > 0.0);
+    let mut quotas: Vec<u64> =
+        shares.iter().zip(weights).map(|(share, weight)| (*share as u64).max(least(*weight))).collect();
     let excess = |quotas: &[u64], at: usize| quotas[at] as f64 - shares[at];
     let given = |quotas: &[u64]| quotas.iter().sum::<u64>();
     while given(&quotas) < ROUND {

@@ -46,7 +46,7 @@ impl Recipe {
         let padded: HashSet<String> = self
             .fields
             .iter()
-            .filter(|field| field.column_names().len() > 1)
+            .filter(|field| field.column_names().len() > 1 || field.ragged().is_some())
             .flat_map(FieldRecipe::column_names)
             .collect();
         let mut batches = false;
@@ -86,7 +86,7 @@ impl Recipe {
             if let SampleOp::Map { .. } = op {
                 let whole = fields.iter().chain(op.outputs()).find(|field| padded.contains(*field));
                 if let Some(field) = whole {
-                    let why = "is padded when its batch is closed: a function of samples can neither take nor make it";
+                    let why = "is put together when its batch is closed: a function of samples can neither take nor make it";
                     faults.unless(false, &path, "fields", format_args!("`{field}` {why}"));
                 }
                 known.retain(|name| !fields.iter().any(|field| field == name));
@@ -174,9 +174,13 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
             && (maps
                 || field.has_tokens()
                 || matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_) | Decode::Audio { .. }));
-        let for_any_value =
-            pads_any || op.is_of_tokens() || matches!(op, Op::Delay { .. }) || op.function().is_some();
-        if called && !pads && op.function().is_none() {
+        let ragged = matches!(op, Op::Ragged(_));
+        let for_any_value = pads_any
+            || ragged
+            || op.is_of_tokens()
+            || matches!(op, Op::Delay { .. })
+            || op.function().is_some();
+        if called && !op.closes_batch() && op.function().is_none() {
             let why = "comes after a function: put it before, or do it in the function";
             faults.add(&path, format_args!("`{name}` {why}"));
         }
@@ -199,8 +203,11 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
                 format_args!("`{name}` {why}: only `random_erasing`, `pad_batch` and `delay` come after it"),
             );
         }
-        if matches!(op, Op::PadBatch(_)) && index + 1 < field.ops.len() {
-            faults.add(&path, "`pad_batch` is of whole batches: it comes last");
+        if op.closes_batch() && index + 1 < field.ops.len() {
+            faults.add(&path, format_args!("`{name}` is of whole batches: it comes last"));
+        }
+        if let Some(why) = field.ragged_fault().filter(|_| ragged) {
+            faults.add(&path, why);
         }
         check_op(&path, op, field, normalized, faults);
         normalized |= matches!(op, Op::Normalize { .. });
@@ -363,6 +370,7 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
         | Op::RandomWindow { .. }
         | Op::MaskTokens(_)
         | Op::Pack(_)
+        | Op::Ragged(_)
         | Op::Audio(_) => {}
         Op::Map { function, shape, dtype } => {
             check_function(path, function, faults);

@@ -97,7 +97,7 @@ impl Recipe {
         let field = self.fields[index].clone();
         let followed = self.followed(index).filter(|_| matches!(field.decode, Decode::Image { .. }));
         let Some(followed) = followed else { return field };
-        let native = |op: &&Op| op.function().is_none() && !matches!(op, Op::PadBatch(_));
+        let native = |op: &&Op| op.function().is_none() && !op.closes_batch();
         let mut ops: Vec<Op> = self.fields[followed].ops.iter().filter(native).cloned().collect();
         ops.retain(|op| !matches!(op, Op::Normalize { .. }));
         ops.extend(field.ops.iter().cloned());

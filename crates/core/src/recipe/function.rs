@@ -126,9 +126,9 @@ impl FieldRecipe {
     /// The column without functions: what is done natively, before any of them is called.
     #[must_use]
     pub fn native(&self) -> Self {
-        // What a function made is padded then, not what it was given.
+        // What a function made is put together then, not what it was given.
         let maps = self.ops.iter().any(|op| matches!(op, Op::Map { .. }));
-        let stays = |op: &&Op| op.function().is_none() && !(maps && matches!(op, Op::PadBatch(_)));
+        let stays = |op: &&Op| op.function().is_none() && !(maps && op.closes_batch());
         Self { ops: self.ops.iter().filter(stays).cloned().collect(), ..self.clone() }
     }
 }

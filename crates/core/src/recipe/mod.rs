@@ -14,6 +14,7 @@ mod op;
 mod parse;
 mod policies;
 mod prefix;
+mod ragged;
 pub mod tokens;
 
 pub use audio::{
@@ -29,6 +30,7 @@ pub use mixing::{Cutmix, Mixing, Mixup, MixupOrCutmix};
 pub use op::{Direction, Filter, Interval, Op, Padded, Size};
 pub use policies::{AugMix, AutoAugment, Perspective, Policy};
 pub use prefix::Cut;
+pub use ragged::{Offsets, Ragged};
 
 use crate::tensor::{Dtype, Layout};
 use serde::{Deserialize, Serialize, Serializer};

@@ -3,8 +3,8 @@
 
 use super::tokens::{ByteTokens, MaskTokens, Pack, Side};
 use super::{
-    Affine, AudioOp, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, RandAugment,
-    Sharpness, Solarize, TrivialAugment,
+    Affine, AudioOp, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, Ragged,
+    RandAugment, Sharpness, Solarize, TrivialAugment,
 };
 use crate::tensor::Dtype;
 use serde::{Deserialize, Serialize, Serializer};
@@ -172,6 +172,8 @@ pub enum Op {
     Pack(Pack),
     /// Makes the values of a batch as large as its largest, filled behind. Not a matter of one sample: it comes last.
     PadBatch(Padded),
+    /// Puts the values of a batch one behind the other, with the places at which each begins. It comes last.
+    Ragged(Ragged),
     /// Waits without using the processor: stands for expensive preparation in experiments and tests.
     Delay {
         /// Seconds per sample.
@@ -319,6 +321,7 @@ impl Op {
             Self::MaskTokens(_) => "mask_tokens",
             Self::Pack(_) => "pack",
             Self::PadBatch(_) => "pad_batch",
+            Self::Ragged(_) => "ragged",
             Self::Delay { .. } => "delay",
             Self::Map { .. } => "map",
             Self::Filter { .. } => "filter",
@@ -333,7 +336,7 @@ impl Op {
     }
 
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 32] = [
+    pub const NAMES: [&str; 33] = [
         "resize",
         "center_crop",
         "random_crop",
@@ -363,6 +366,7 @@ impl Op {
         "mask_tokens",
         "pack",
         "pad_batch",
+        "ragged",
         "delay",
         "map",
         "filter",
@@ -406,6 +410,7 @@ impl Op {
             | Self::Truncate { .. }
             | Self::Pack(_)
             | Self::PadBatch(_)
+            | Self::Ragged(_)
             | Self::Delay { .. } => false,
         }
     }

@@ -149,8 +149,9 @@ impl Reading {
         let mut templates = op_templates().to_vec();
         if is_audio {
             // Its own words first, then those that any column has.
-            let shared =
-                |op: &Value| ["pad_batch", "delay", "map", "filter"].iter().any(|name| op["op"] == **name);
+            let shared = |op: &Value| {
+                ["pad_batch", "ragged", "delay", "map", "filter"].iter().any(|name| op["op"] == **name)
+            };
             templates = audio::templates().into_iter().chain(templates.into_iter().filter(shared)).collect();
         }
         let mut read = Vec::with_capacity(ops.len());
@@ -290,7 +291,7 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// A sound op of each name with all of its parameters.
-pub(super) fn op_templates() -> [Value; 32] {
+pub(super) fn op_templates() -> [Value; 33] {
     let interval = [0.5, 1.0];
     let function = json!({"name": "module:name", "source": "", "random": false});
     [
@@ -326,6 +327,7 @@ pub(super) fn op_templates() -> [Value; 32] {
         json!({"op": "pack", "length": 1, "fit": "greedy", "look_ahead": 1, "long": "split", "value": 0,
             "labels": false, "documents": 1}),
         json!({"op": "pad_batch", "value": 0, "multiple": 1, "to": 1, "mask": false, "side": "left"}),
+        json!({"op": "ragged", "offsets": "i32"}),
         json!({"op": "delay", "seconds": 0.0}),
         json!({"op": "map", "function": function, "shape": [1], "dtype": "f32"}),
         json!({"op": "filter", "function": function}),

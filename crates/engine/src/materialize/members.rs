@@ -68,7 +68,7 @@ impl Members {
                 }
                 (Some(Decode::Label {}), _) => How::Label,
                 (_, OutputKind::Tensor(_) | OutputKind::Tensors) => How::Npy,
-                (_, OutputKind::Padded(_) | OutputKind::Tokens(_)) => {
+                (_, OutputKind::Padded(_) | OutputKind::Ragged(_) | OutputKind::Tokens(_)) => {
                     let op = field.and_then(|field| field.ops.last()).map_or("pad_batch", Op::name);
                     let why = format!("materialize column `{}`: `{op}` is of whole batches", output.name);
                     return Err(Error::invalid_config(why).with_hint("leave it to the reader's recipe"));
@@ -147,6 +147,8 @@ impl Member {
             }
             Column::Bytes(rows) => rows.get(row).map(|payload| payload.to_vec()),
             Column::Text(rows) | Column::Json(rows) => rows.get(row).map(|text| text.clone().into_bytes()),
+            // Refused before anything was prepared.
+            Column::Ragged(_) => None,
         }
     }
 }

@@ -37,6 +37,8 @@ struct Inner {
     class_names: Option<Vec<String>>,
     notes: Vec<String>,
     mix: Option<Vec<MixPart>>,
+    /// How many parts of the mix each of the datasets has that it was made of.
+    mixed: Vec<usize>,
     origin: Option<DataSpec>,
 }
 
@@ -62,9 +64,9 @@ impl Dataset {
         store: Arc<dyn Store>,
         url: String,
         notes: Vec<String>,
-        parts: Vec<MixPart>,
+        (parts, mixed): (Vec<MixPart>, Vec<usize>),
     ) -> Result<Self> {
-        let inner = Inner { mix: Some(parts), ..Inner::new(manifest, store, url, notes)? };
+        let inner = Inner { mix: Some(parts), mixed, ..Inner::new(manifest, store, url, notes)? };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -117,6 +119,25 @@ impl Dataset {
     /// The runs of samples and the weights of a mix, for `LoaderConfig::mix`; `None` when this is one dataset.
     pub fn mix(&self) -> Option<&[MixPart]> {
         self.inner.mix.as_deref()
+    }
+
+    /// A weight for each part of the mix. Weights of the datasets that it was made of are shared out among the parts of each
+    /// by their own weights; others are given back as they are.
+    pub fn mix_weights(&self, weights: &[f64]) -> Vec<f64> {
+        let Some(parts) = self.mix().filter(|parts| parts.len() != weights.len()) else {
+            return weights.to_vec();
+        };
+        if weights.len() != self.inner.mixed.len() {
+            return weights.to_vec();
+        }
+        let mut rest = parts;
+        let shared = self.inner.mixed.iter().zip(weights).flat_map(|(count, weight)| {
+            let (own, others) = rest.split_at(*count);
+            rest = others;
+            let total: f64 = own.iter().map(|part| part.weight).sum();
+            own.iter().map(move |part| weight * (part.weight / total))
+        });
+        shared.collect()
     }
 
     /// What happened while opening that the user may want to know, for example that the manifest was stale.
@@ -248,7 +269,17 @@ impl Inner {
         let class_names = manifest.meta().get("class_names").and_then(|names| {
             names.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
         });
-        Ok(Self { manifest, store, url, kind, class_names, notes, mix: None, origin: None })
+        Ok(Self {
+            manifest,
+            store,
+            url,
+            kind,
+            class_names,
+            notes,
+            mix: None,
+            mixed: Vec::new(),
+            origin: None,
+        })
     }
 }
 

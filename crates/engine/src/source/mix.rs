@@ -29,6 +29,7 @@ const NAMED_PARTS: usize = 4;
 /// own parts. Cost: one pass over all manifests.
 pub fn mix(parts: &[(Dataset, f64)]) -> Result<Dataset> {
     let runs = runs(parts);
+    let counts = parts.iter().map(|(dataset, _)| dataset.mix().map_or(1, <[_]>::len)).collect();
     check_parts(&runs)?;
     let described = parts.iter().map(|(dataset, weight)| {
         serde_json::json!({
@@ -61,8 +62,13 @@ pub fn mix(parts: &[(Dataset, f64)]) -> Result<Dataset> {
     }
     let manifest = Manifest::open(builder.finish()?)?;
     let stores = parts.iter().map(|(dataset, _)| Arc::clone(dataset.store())).collect();
-    let dataset =
-        Dataset::of_parts(manifest, Arc::new(MixStore { stores }), name("mix", parts), notes, runs)?;
+    let dataset = Dataset::of_parts(
+        manifest,
+        Arc::new(MixStore { stores }),
+        name("mix", parts),
+        notes,
+        (runs, counts),
+    )?;
     let origins = parts.iter().map(|(dataset, weight)| Some((dataset.origin()?.clone(), *weight)));
     Ok(match origins.collect::<Option<Vec<_>>>() {
         Some(origins) => dataset.with_origin(DataSpec::of_parts(origins)),

@@ -111,6 +111,10 @@ pub(crate) fn bytes(batch: &Batch) -> Vec<u8> {
         match column {
             Column::Tensor { data, .. } => all.extend(data.as_slice()),
             Column::Tensors(tensors) => all.extend(tensors.iter().flat_map(|tensor| tensor.data.as_slice())),
+            Column::Ragged(ragged) => {
+                all.extend(ragged.offset_bytes());
+                all.extend(ragged.values.data.as_slice());
+            }
             Column::Bytes(payloads) => all.extend(payloads.iter().flatten()),
             Column::Text(texts) | Column::Json(texts) => all.extend(texts.concat().as_bytes()),
         }

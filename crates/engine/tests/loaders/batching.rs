@@ -20,7 +20,7 @@ use forebay_store::{MemoryStore, Store};
 use std::sync::Arc;
 
 /// Arrays of 16-bit numbers of many lengths in one shard, and how long each of them is.
-fn arrays(samples: u64) -> (Manifest, Arc<dyn Store>, Vec<u64>) {
+pub(crate) fn arrays(samples: u64) -> (Manifest, Arc<dyn Store>, Vec<u64>) {
     let field = |name: &str, kind| FieldInfo { name: name.into(), kind };
     let fields = vec![field("npy", FieldKind::Payload), field("tokens", FieldKind::Int)];
     let mut builder = ManifestBuilder::new(fields, serde_json::json!({}));

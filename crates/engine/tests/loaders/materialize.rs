@@ -67,6 +67,7 @@ fn shown(batch: &Batch) -> Vec<String> {
                 all.iter().map(|one| (one.spec.clone(), one.data.as_slice().to_vec())).collect();
             format!("{name} {all:?}")
         }
+        Column::Ragged(ragged) => format!("{name} {ragged:?}"),
         Column::Bytes(rows) => format!("{name} bytes {rows:?}"),
         Column::Text(rows) => format!("{name} text {rows:?}"),
         Column::Json(rows) => format!("{name} json {rows:?}"),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_core::tensor::{Dtype, TensorSpec};
 use forebay_core::{Error, ErrorKind, Result, SampleId};
 use forebay_engine::{Batch, Fault};
-use forebay_ops::{Buffer, BufferPool, Column, Tensor};
+use forebay_ops::{Buffer, BufferPool, Column, Ragged, Tensor};
 use std::borrow::Cow;
 use std::io::Read;
 use std::time::Duration;
@@ -70,6 +70,15 @@ pub(crate) fn describe<'a>(
             Column::Tensors(tensors) => {
                 put(&mut pieces, tensors.iter().map(|tensor| tensor.data.as_slice()));
                 ColumnKind::Tensors(tensors.iter().map(|tensor| form(&tensor.spec)).collect())
+            }
+            Column::Ragged(ragged) => {
+                let place = place(&ragged.values.data);
+                if place == Place::Body {
+                    pieces.push(Cow::Borrowed(ragged.values.data.as_slice()));
+                }
+                let (dtype, shape) = form(&ragged.values.spec);
+                let (axis, offsets) = (ragged.axis as u64, ragged.offsets.clone());
+                ColumnKind::Ragged { dtype, shape, axis, offsets, counted: ragged.counted, place }
             }
             Column::Bytes(values) => {
                 put(&mut pieces, values.iter().map(|value| &value[..]));
@@ -167,7 +176,11 @@ pub(crate) fn read(
 /// Columns whose bytes are not in the body.
 pub(crate) fn shared_columns(header: &BatchHeader) -> usize {
     let is_shared = |column: &&ColumnHeader| {
-        matches!(column.kind, ColumnKind::Tensor { place: Place::Shared { .. }, .. })
+        matches!(
+            column.kind,
+            ColumnKind::Tensor { place: Place::Shared { .. }, .. }
+                | ColumnKind::Ragged { place: Place::Shared { .. }, .. }
+        )
     };
     header.columns.iter().filter(is_shared).count()
 }
@@ -212,12 +225,17 @@ fn column_bytes(column: &ColumnHeader, rows: u64) -> Result<(u64, bool)> {
     let (found, bytes, in_body) = match &column.kind {
         ColumnKind::Tensor { dtype, shape, rows, place } => {
             let bytes = tensor_bytes(*dtype, shape).and_then(|bytes| bytes.checked_mul(*rows));
-            if let Place::Shared { size, .. } = place
-                && bytes.is_none_or(|bytes| bytes > *size)
-            {
+            if !fits(bytes, *place) {
                 return Err(wrong("is larger than its memory"));
             }
             (*rows, bytes, *place == Place::Body)
+        }
+        ColumnKind::Ragged { dtype, shape, offsets, place, .. } => {
+            let bytes = tensor_bytes(*dtype, shape);
+            if !fits(bytes, *place) {
+                return Err(wrong("is larger than its memory"));
+            }
+            ((offsets.len() as u64).saturating_sub(1), bytes, *place == Place::Body)
         }
         ColumnKind::Tensors(forms) => {
             let bytes = forms
@@ -235,6 +253,14 @@ fn column_bytes(column: &ColumnHeader, rows: u64) -> Result<(u64, bool)> {
     }
     let bytes = bytes.filter(|bytes| usize::try_from(*bytes).is_ok());
     Ok((bytes.ok_or_else(|| wrong("has an impossible size"))?, in_body))
+}
+
+/// Whether memory that is shared has room.
+fn fits(bytes: Option<u64>, place: Place) -> bool {
+    match place {
+        Place::Body => true,
+        Place::Shared { size, .. } => bytes.is_some_and(|bytes| bytes <= size),
+    }
 }
 
 fn tensor_bytes(dtype: Dtype, shape: &[u64]) -> Option<u64> {
@@ -267,14 +293,15 @@ fn read_columns(
             ColumnKind::Tensor { dtype, shape, rows, place } => {
                 let spec = spec(*dtype, shape);
                 let (rows, bytes) = (*rows as usize, spec.bytes() * *rows as usize);
-                let data = match *place {
-                    Place::Body => read_buffer(body, pool.take(bytes))?,
-                    Place::Shared { memory, size, new: true } => shared(memory, size, bytes)?,
-                    Place::Shared { new: false, .. } => {
-                        return Err(corrupt(format!("column `{}` has no memory", short(name))));
-                    }
-                };
+                let data = read_placed(body, *place, bytes, name, pool, shared)?;
                 Column::Tensor { spec, rows, data }
+            }
+            ColumnKind::Ragged { dtype, shape, axis, offsets, counted, place } => {
+                let spec = spec(*dtype, shape);
+                let data = read_placed(body, *place, spec.bytes(), name, pool, shared)?;
+                let axis = usize::try_from(*axis).unwrap_or(usize::MAX);
+                let ragged = Ragged::checked(Tensor { spec, data }, axis, offsets.clone(), *counted);
+                Column::Ragged(ragged.map_err(|why| corrupt(format!("column `{}`: {why}", short(name))))?)
             }
             ColumnKind::Tensors(forms) => {
                 let tensors = forms.iter().map(|(dtype, shape)| {
@@ -290,6 +317,22 @@ fn read_columns(
         columns.push((name.clone(), column));
     }
     Ok(columns)
+}
+
+/// The bytes of a block, wherever they are.
+fn read_placed(
+    body: &mut impl Read,
+    place: Place,
+    bytes: usize,
+    name: &str,
+    pool: &BufferPool,
+    shared: &mut impl FnMut(u64, u64, usize) -> Result<Buffer>,
+) -> Result<Buffer> {
+    match place {
+        Place::Body => read_buffer(body, pool.take(bytes)),
+        Place::Shared { memory, size, new: true } => shared(memory, size, bytes),
+        Place::Shared { new: false, .. } => Err(corrupt(format!("column `{}` has no memory", short(name)))),
+    }
 }
 
 fn read_buffer(body: &mut impl Read, mut buffer: Buffer) -> Result<Buffer> {

@@ -16,6 +16,7 @@
 //! has room for. How messages and batches become bytes is in `frame` and `codec`.
 
 use forebay_core::feed::{BatchName, FeedId};
+use forebay_core::recipe::Offsets;
 pub use forebay_core::staging::Late;
 use forebay_core::tensor::Dtype;
 use forebay_core::{Error, ErrorKind, Facts, SampleId};
@@ -205,6 +206,21 @@ pub enum ColumnKind {
     Text(Vec<u64>),
     /// JSON texts by their lengths; in the body.
     Json(Vec<u64>),
+    /// Rows of different lengths one behind the other, in one block.
+    Ragged {
+        /// Element type.
+        dtype: Dtype,
+        /// Shape of all rows together.
+        shape: Vec<u64>,
+        /// The axis along which they follow each other.
+        axis: u64,
+        /// Where each begins along the axis, and where the last one ends.
+        offsets: Vec<u64>,
+        /// Integers that offsets are counted in.
+        counted: Offsets,
+        /// Where the bytes are.
+        place: Place,
+    },
 }
 
 /// Where the bytes of a tensor are.

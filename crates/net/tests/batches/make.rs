@@ -1,6 +1,7 @@
 //! Made batches, ways to compare them, and connections to send them over.
 
 use bytes::Bytes;
+use forebay_core::recipe::Offsets;
 use forebay_core::tensor::{Dtype, TensorSpec};
 use forebay_core::{Error, Facts, Result, SampleId};
 use forebay_engine::{Batch, Fault};
@@ -9,7 +10,7 @@ use forebay_net::service::message::{BatchHeader, Packing, ToClient};
 use forebay_net::service::{
     Address, Limits, ListenOptions, Listener, Receiving, Sending, Sent, Times, connect,
 };
-use forebay_ops::{Buffer, BufferPool, Column, Tensor};
+use forebay_ops::{Buffer, BufferPool, Column, Ragged, Tensor};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -79,6 +80,18 @@ pub(crate) fn tensor(pool: &BufferPool, rows: usize, row_bytes: usize, salt: u64
     Column::Tensor { spec, rows, data: filled(pool.take(rows * row_bytes), salt) }
 }
 
+/// Rows of these lengths one behind the other, along the second of two axes.
+pub(crate) fn following(pool: &BufferPool, dtype: Dtype, lengths: &[usize], salt: u64) -> Column {
+    let mut offsets = vec![0];
+    offsets.extend(lengths.iter().scan(0, |end, length| {
+        *end += *length as u64;
+        Some(*end)
+    }));
+    let spec = TensorSpec { dtype, shape: vec![2, lengths.iter().sum()] };
+    let data = filled(pool.take(spec.bytes()), salt);
+    Column::Ragged(Ragged::checked(Tensor { spec, data }, 1, offsets, Offsets::I32).unwrap())
+}
+
 /// A batch with these columns.
 pub(crate) fn batch(rows: usize, columns: Vec<Column>) -> Batch {
     let named = columns.into_iter().enumerate().map(|(index, column)| (format!("column {index}"), column));
@@ -106,6 +119,7 @@ pub(crate) fn every_kind(rows: usize) -> Batch {
         Column::Bytes((0..rows).map(|row| Bytes::from(vec![row as u8; 5000 * row])).collect()),
         Column::Text((0..rows).map(text).collect()),
         Column::Json((0..rows).map(|row| format!("{{\"row\": {row}}}")).collect()),
+        following(&BufferPool::new(0), Dtype::F32, &(0..rows).collect::<Vec<_>>(), 3),
     ];
     let mut batch = batch(rows, columns);
     let facts = Facts { sample_id: Some(SampleId(7)), op: Some("decode".into()), ..Facts::default() };

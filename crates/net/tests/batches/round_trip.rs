@@ -1,6 +1,6 @@
 //! What is read is what was sent, whatever is in it and however it is packed.
 
-use crate::make::{batch, every_kind, filled, read, shape, tensor, written};
+use crate::make::{batch, every_kind, filled, following, read, shape, tensor, written};
 use bytes::Bytes;
 use forebay_core::tensor::{Dtype, TensorSpec};
 use forebay_net::service::message::Packing;
@@ -41,6 +41,7 @@ fn column(drawn: &Drawn, rows: usize) -> Column {
         }
         2 => Column::Bytes((0..rows).map(|row| Bytes::from(bytes(row))).collect()),
         3 => Column::Text((0..rows).map(text).collect()),
+        4 => following(&BufferPool::new(0), dtype, &(0..rows).map(size).collect::<Vec<_>>(), drawn.salt),
         _ => Column::Json((0..rows).map(|row| format!("[{}]", size(row))).collect()),
     }
 }
@@ -51,7 +52,7 @@ proptest! {
     fn what_is_read_is_what_was_sent(
         rows in 0usize..20,
         drawn in prop::collection::vec(
-            (0u8..5, 0usize..5, prop::collection::vec(0usize..6000, 1..6), any::<u64>()), 0..6,
+            (0u8..6, 0usize..5, prop::collection::vec(0usize..6000, 1..6), any::<u64>()), 0..6,
         ),
         packing in 0usize..4,
     ) {

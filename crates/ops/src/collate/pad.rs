@@ -113,7 +113,8 @@ fn padded_spec(padding: &Padding, tensors: &[Tensor]) -> std::result::Result<Ten
     Ok(TensorSpec { dtype: *dtype, shape })
 }
 
-fn describe(spec: &TensorSpec) -> String {
+/// A form in words.
+pub(super) fn describe(spec: &TensorSpec) -> String {
     format!("{}{:?}", spec.dtype.name(), spec.shape)
 }
 

@@ -3,7 +3,7 @@
 //! Which document stands in which row follows from their lengths alone ([`Rows`]); the plan dealt no more of them to a
 //! batch than find room.
 
-use super::{Column, pad, stack};
+use super::{Column, pad, ragged, stack};
 use crate::buffer::{Buffer, BufferPool};
 use crate::value::{Tensor, TokenBatch, TokenGather};
 use forebay_core::plan::batching::packing::{Piece, Rows};
@@ -32,6 +32,15 @@ pub(super) fn gather(
             let labels = pad::pad(&labels_name(name), &of_labels, &labels, pool)?;
             columns.extend(labels.into_iter().take(1));
             Ok(columns)
+        }
+        TokenGather::Ragged(following) => {
+            let (tokens, labels) = halves(values, pool);
+            let gathered = |name: String, values: &[Tensor]| match ragged::of_tensors(following, values, pool)
+            {
+                Ok(column) => Ok((name, column)),
+                Err(why) => Err(Error::corrupt(format!("put column `{name}` one behind the other: {why}"))),
+            };
+            Ok(vec![gathered(name.to_owned(), &tokens)?, gathered(labels_name(name), &labels)?])
         }
         TokenGather::Stack => {
             let (tokens, labels) = halves(values, pool);

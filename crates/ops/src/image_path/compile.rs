@@ -90,6 +90,7 @@ fn act(op: &Op) -> Option<Act> {
         // Those of audio and tokens are refused on images when the recipe is checked.
         Op::Normalize { .. }
         | Op::PadBatch(_)
+        | Op::Ragged(_)
         | Op::Map { .. }
         | Op::Filter { .. }
         | Op::Audio(_)

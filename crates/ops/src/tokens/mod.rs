@@ -7,7 +7,9 @@ mod mask;
 
 use crate::buffer::BufferPool;
 use crate::decode::{npy, text};
-use crate::value::{OutputKind, Padding, SampleContext, Slot, Tensor, TokenBatch, TokenGather, Value};
+use crate::value::{
+    Following, OutputKind, Padding, SampleContext, Slot, Tensor, TokenBatch, TokenGather, Value,
+};
 use forebay_core::recipe::tokens::{ByteTokens, MaskTokens, Side};
 use forebay_core::recipe::{Decode, FieldRecipe, Op};
 use forebay_core::rng::Rng;
@@ -59,16 +61,18 @@ impl TokenPath {
         };
         let ops = field.ops.iter().enumerate().filter_map(act).collect();
         let dtype = field.output_dtype().unwrap_or(Dtype::I64);
-        let (masked, padding) = (field.is_masked(), Padding::of(field));
+        let (masked, padding, following) = (field.is_masked(), Padding::of(field), Following::of(field));
         let fixed = field.fixed_tokens().and_then(|tokens| usize::try_from(tokens).ok());
-        let gather = match (field.pack(), padding) {
-            (Some(pack), _) => Some(TokenGather::Pack { pack: pack.clone(), rows: None }),
-            (None, Some(padding)) => Some(TokenGather::Pad(padding)),
-            (None, None) if masked => Some(TokenGather::Stack),
-            (None, None) => None,
+        let gather = match (field.pack(), padding, following) {
+            (Some(pack), ..) => Some(TokenGather::Pack { pack: pack.clone(), rows: None }),
+            (None, Some(padding), _) => Some(TokenGather::Pad(padding)),
+            (None, None, Some(following)) => Some(TokenGather::Ragged(following)),
+            (None, None, None) if masked => Some(TokenGather::Stack),
+            (None, None, None) => None,
         };
         let kind = match (gather, fixed) {
             (Some(TokenGather::Pad(padding)), _) if !masked => OutputKind::Padded(padding),
+            (Some(TokenGather::Ragged(following)), _) if !masked => OutputKind::Ragged(following),
             (Some(gather), _) => OutputKind::Tokens(TokenBatch { dtype, masked, gather }),
             (None, Some(tokens)) => OutputKind::Tensor(TensorSpec { dtype, shape: vec![tokens] }),
             (None, None) => OutputKind::Tensors,

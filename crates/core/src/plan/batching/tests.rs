@@ -4,6 +4,7 @@
 use super::*;
 use crate::manifest::{FieldInfo, FieldKind, ManifestBuilder, Value};
 use crate::plan::mix::MixPart;
+use crate::plan::mix::schedule::MixChange;
 use crate::plan::rounds::padding_waste;
 use crate::plan::{BlockShuffle, Shuffle};
 use crate::portion::{LastBatch, Place, Turn};
@@ -39,6 +40,7 @@ enum Kind {
     Block,
     Resample,
     Mix,
+    Schedule,
 }
 
 fn sampler(kind: Kind, manifest: &Manifest, seed: u64) -> Sampler {
@@ -47,12 +49,22 @@ fn sampler(kind: Kind, manifest: &Manifest, seed: u64) -> Sampler {
         Kind::Full => Shuffle::Full,
         Kind::Block => Shuffle::Block(BlockShuffle { block_bytes: 2000, group_blocks: 3 }),
         Kind::Resample => Shuffle::Resample { epoch_samples: Some(manifest.len() + 7) },
-        Kind::Mix => {
+        Kind::Mix | Kind::Schedule => {
             let middle = manifest.len() / 3 + 1;
             let parts = [
                 MixPart { samples: 0..middle, weight: 0.6 },
                 MixPart { samples: middle..manifest.len(), weight: 0.4 },
             ];
+            if let Kind::Schedule = kind {
+                let change = |epoch, position, weights: [f64; 2]| MixChange {
+                    epoch,
+                    position,
+                    weights: weights.into(),
+                };
+                let changes =
+                    [change(1, 0, [0.1, 0.9]), change(1, 700, [1.0, 0.0]), change(2, 3, [0.5, 0.5])];
+                return Sampler::mixed_by(&parts, &changes, manifest.len() + 1100, seed).unwrap();
+            }
             return Sampler::mixed(&parts, manifest.len() + 5, seed).unwrap();
         }
     };
@@ -95,7 +107,9 @@ fn model(ids: &[u64], lengths: &[u64], batching: &Batching, batch_size: u64) -> 
 }
 
 fn any_kind() -> impl Strategy<Value = Kind> {
-    proptest::sample::select(&[Kind::Stored, Kind::Full, Kind::Block, Kind::Resample, Kind::Mix][..])
+    proptest::sample::select(
+        &[Kind::Stored, Kind::Full, Kind::Block, Kind::Resample, Kind::Mix, Kind::Schedule][..],
+    )
 }
 
 fn any_batching() -> impl Strategy<Value = Batching> {

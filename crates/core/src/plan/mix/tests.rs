@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 
 /// Parts of these lengths and weights, one run of sample ids after the other.
-fn parts(of: &[(u64, f64)]) -> Vec<MixPart> {
+pub(super) fn parts(of: &[(u64, f64)]) -> Vec<MixPart> {
     let mut start = 0;
     let part = |(len, weight): &(u64, f64)| {
         let samples = start..start + len;
@@ -21,12 +21,12 @@ fn plan(of: &[(u64, f64)], epoch_samples: u64, seed: u64, epoch: u64) -> Plan {
     Sampler::mixed(&parts(of), epoch_samples, seed).unwrap().plan(epoch)
 }
 
-fn order(plan: &Plan) -> Vec<u64> {
+pub(super) fn order(plan: &Plan) -> Vec<u64> {
     (0..plan.len()).map(|position| plan.at(position).0).collect()
 }
 
 /// How often each sample of each part comes.
-fn counts(of: &[(u64, f64)], order: &[u64]) -> Vec<Vec<u64>> {
+pub(super) fn counts(of: &[(u64, f64)], order: &[u64]) -> Vec<Vec<u64>> {
     let mut seen: HashMap<u64, u64> = HashMap::new();
     for sample in order {
         *seen.entry(*sample).or_default() += 1;

@@ -13,7 +13,6 @@ use forebay_core::feed::{BatchName, FeedId};
 use forebay_core::staging::{Action, Command, ConsumerId, Name, Staging, StagingOptions};
 use forebay_core::{Error, Result};
 use forebay_engine::{Batch, Made, Make, Stats};
-use forebay_ops::Column;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -370,12 +369,5 @@ impl Inner {
 
 /// What a batch holds in memory.
 pub(super) fn batch_bytes(batch: &Batch) -> u64 {
-    let column = |column: &Column| match column {
-        Column::Tensor { data, .. } => data.len(),
-        Column::Tensors(tensors) => tensors.iter().map(|tensor| tensor.data.len()).sum(),
-        Column::Bytes(payloads) => payloads.iter().map(bytes::Bytes::len).sum(),
-        Column::Text(texts) | Column::Json(texts) => texts.iter().map(String::len).sum(),
-    };
-    let columns: usize = batch.columns.iter().map(|(_, values)| column(values)).sum();
-    (columns + batch.ids.len() * 9) as u64
+    batch.bytes() + batch.ids.len() as u64 * 9
 }
