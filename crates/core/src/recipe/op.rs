@@ -1,7 +1,7 @@
 //! The ops a recipe may name, with their parameters and defaults. Defaults are those of torchvision where it has
 //! the op, so that a recipe carried over gives the same distribution.
 
-use super::tokens::{ByteTokens, MaskTokens, Pack, Side};
+use super::tokens::{ByteTokens, MaskTokens, Pack, Side, Tokenize};
 use super::{
     Affine, AudioOp, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, RandAugment,
     Sharpness, Solarize, TrivialAugment,
@@ -145,6 +145,8 @@ pub enum Op {
     Audio(AudioOp),
     /// Makes the bytes of a text its tokens.
     ByteTokens(ByteTokens),
+    /// Makes a text its tokens by a tokenizer in a file.
+    Tokenize(Tokenize),
     /// Takes tokens from a place on; a sample that has fewer is refused.
     Slice {
         /// The first one taken.
@@ -313,6 +315,7 @@ impl Op {
             Self::Normalize { .. } => "normalize",
             Self::Audio(op) => op.name(),
             Self::ByteTokens(_) => "byte_tokens",
+            Self::Tokenize(_) => "tokenize",
             Self::Slice { .. } => "slice",
             Self::Truncate { .. } => "truncate",
             Self::RandomWindow { .. } => "random_window",
@@ -325,15 +328,18 @@ impl Op {
         }
     }
 
-    /// What follows from other parameters is written out, so that equal ops are equal.
+    /// What follows from other parameters is written out, and what changes nothing is left out, so that equal ops are
+    /// equal: a tokenizer is the same wherever its file lies.
     pub(super) fn spell_out(&mut self) {
-        if let Self::Audio(op) = self {
-            op.spell_out();
+        match self {
+            Self::Audio(op) => op.spell_out(),
+            Self::Tokenize(op) => op.file.clear(),
+            _ => {}
         }
     }
 
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 32] = [
+    pub const NAMES: [&str; 33] = [
         "resize",
         "center_crop",
         "random_crop",
@@ -357,6 +363,7 @@ impl Op {
         "random_erasing",
         "normalize",
         "byte_tokens",
+        "tokenize",
         "slice",
         "truncate",
         "random_window",
@@ -402,6 +409,7 @@ impl Op {
             | Self::Pad { .. }
             | Self::Normalize { .. }
             | Self::ByteTokens(_)
+            | Self::Tokenize(_)
             | Self::Slice { .. }
             | Self::Truncate { .. }
             | Self::Pack(_)
