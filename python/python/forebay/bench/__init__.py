@@ -19,6 +19,7 @@ from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
 from .analyze import AnalyzeBench
+from .modalities import ModalitiesBench
 from .service import ServiceBench
 from .sweep import SweepBench, add_options
 from .wan import WanBench
@@ -32,6 +33,7 @@ BENCHES: dict[str, type[Bench]] = {
     "cache": CacheBench,
     "service": ServiceBench,
     "analyze": AnalyzeBench,
+    "modalities": ModalitiesBench,
     "sweep": SweepBench,
 }
 
@@ -44,6 +46,7 @@ _EXAMPLES = """examples:
   forebay bench cache                  hits from memory and disk beside memcpy and direct reads
   forebay bench service                batches from a worker and a shared process, beside tf.data service
   forebay bench analyze                measured rates and predictions beside known ones, and what metering costs
+  forebay bench modalities --only audio  files to log-mel spectra beside librosa and torchaudio
   forebay bench sweep --report sweep/  batch sizes x threads x step times x datasets, with drawings
   forebay bench --all --json           every bench, one JSON object a line
 """
