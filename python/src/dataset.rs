@@ -181,6 +181,17 @@ impl Dataset {
         Ok(self.get(py)?.kind().name())
     }
 
+    /// How another process can open it, as JSON that a recipe may hold.
+    fn spec_for_recipe(&self, py: Python<'_>) -> PyResult<String> {
+        let dataset = self.get(py)?;
+        let spec = dataset.origin().ok_or_else(|| {
+            let why = format!("name `{}` in a recipe: it was not opened from a spec", dataset.url());
+            Error::unsupported(why).with_hint("open a dataset that is stored")
+        });
+        let spec = spec.and_then(|spec| spec.for_recipe()).map_err(|error| raise(py, &error))?;
+        Ok(spec.to_string())
+    }
+
     /// What happened while opening.
     fn notes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         Ok(self.get(py)?.notes().to_vec())

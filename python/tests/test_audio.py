@@ -8,6 +8,7 @@ from pathlib import Path
 import forebay as fb
 import numpy as np
 import pytest
+import served
 
 RATE = 8000
 
@@ -130,3 +131,103 @@ def test_a_damaged_file_is_a_bad_sample(sounds: Path) -> None:
         pytest.raises(fb.CorruptError, match="wav"),
     ):
         next(iter(loader))
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> Path:
+    """Noise of another folder: some shorter and some longer than the sounds, of several rates and channels."""
+    draws = np.random.default_rng(9)
+    (tmp_path / "noise").mkdir()
+    for number, (length, rate) in enumerate([(700, RATE), (9000, RATE), (20_000, 16_000), (3000, 11_025)]):
+        samples = draws.integers(-8000, 8000, (length, 1 + number % 2))
+        write(tmp_path / "noise" / f"{number}.wav", samples, rate)
+    return tmp_path / "noise"
+
+
+def ratios(plain: np.ndarray, mixed: np.ndarray) -> np.ndarray:
+    """Decibels of every signal above what was added to it."""
+    signal = (plain.astype(np.float64) ** 2).sum(axis=(1, 2))
+    noise = ((mixed - plain).astype(np.float64) ** 2).sum(axis=(1, 2))
+    with np.errstate(divide="ignore"):
+        return 10 * np.log10(signal / noise)
+
+
+def test_recordings_are_mixed_in_at_the_ratio_that_was_drawn(sounds: Path, recordings: Path) -> None:
+    data, noise = fb.open(sounds, extensions=["wav"]), fb.open(recordings, extensions=["wav"])
+    column = fb.audio("wav").mono().resample(RATE).center_crop(samples=2000)
+
+    def epoch(column: fb.Audio) -> np.ndarray:
+        with fb.Loader(data, [column], batch_size=12) as loader:
+            return next(iter(loader))["wav"].copy()
+
+    plain = epoch(column)
+    for snr in (-6.0, 0.0, 12.0, 30.0):
+        assert np.allclose(ratios(plain, epoch(column.mix_noise(noise, snr))), snr, atol=0.01)
+    drawn = ratios(plain, epoch(column.mix_noise(noise, (5, 20))))
+    assert ((drawn > 4.99) & (drawn < 20.01)).all()
+    assert len(set(drawn.round(3))) == 12
+    spared = ratios(plain, epoch(column.mix_noise(noise, 10, p=0.5)))
+    assert 0 < np.isinf(spared).sum() < 12
+    assert np.array_equal(plain, epoch(column.mix_noise(noise, 10, p=0.0)))
+
+
+def test_mixed_noise_is_the_same_with_any_number_of_threads_and_after_a_resume(
+    sounds: Path, recordings: Path
+) -> None:
+    data, noise = fb.open(sounds, extensions=["wav"]), fb.open(recordings, extensions=["wav"])
+    column = fb.audio("wav").mono().resample(RATE).random_crop(samples=1500).mix_noise(noise, (0, 20), p=0.8)
+
+    def run(workers: int, state: object = None, epochs: int = 2) -> list[tuple[bytes, object]]:
+        made = []
+        with fb.Loader(data, [column], batch_size=4, shuffle=True, seed=6, num_workers=workers) as loader:
+            if state is not None:
+                loader.load_state_dict(state)  # type: ignore[arg-type]
+            for _ in range(epochs):
+                made += [(batch["wav"].tobytes(), loader.state_dict()) for batch in loader]
+        return made
+
+    whole = run(1)
+    assert [batch for batch, _ in whole] == [batch for batch, _ in run(3)]
+    assert whole[0][0] != whole[3][0], "another epoch draws anew"
+    assert [batch for batch, _ in run(2, whole[1][1])] == [batch for batch, _ in whole[2:]]
+
+
+def test_recordings_that_changed_or_are_too_many_are_refused(sounds: Path, recordings: Path) -> None:
+    data, noise = fb.open(sounds, extensions=["wav"]), fb.open(recordings, extensions=["wav"])
+    column = fb.audio("wav").mono().resample(RATE).center_crop(samples=500)
+
+    def first(recipe: fb.Recipe) -> None:
+        with fb.Loader(data, recipe, batch_size=2) as loader:
+            next(iter(loader))
+
+    with pytest.raises(fb.ExhaustedError, match="`max_bytes` is 9999"):
+        first(fb.Recipe([column.mix_noise(noise, 10, max_bytes=9999)]))
+    with pytest.raises(fb.InvalidConfigError, match="flac"):
+        first(fb.Recipe([column.mix_noise(noise, 10, field="flac")]))
+    recipe = fb.Recipe([column.mix_noise(noise, 10)])
+    assert fb.Recipe(recipe.to_toml()).fingerprint == recipe.fingerprint
+    first(recipe)
+    write(recordings / "4.wav", np.ones((50, 1)))
+    other = fb.Recipe([column.mix_noise(fb.open(recordings, extensions=["wav"]), 10)])
+    assert other.fingerprint != recipe.fingerprint
+    with pytest.raises(fb.StaleError, match="the recipe means"):
+        first(recipe)
+    (recordings / "4.wav").write_bytes(b"no sound")
+    with pytest.raises(fb.CorruptError, match="4"):
+        first(fb.Recipe([column.mix_noise(fb.open(recordings, extensions=["wav"]), 10)]))
+    with pytest.raises(fb.UnsupportedError, match="not opened from a spec"):
+        column.mix_noise(fb.synthetic(4, field="wav"), 10)
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_opens_the_recordings_by_itself(sounds: Path, recordings: Path, tmp_path: Path) -> None:
+    data, noise = fb.open(sounds, extensions=["wav"]), fb.open(recordings, extensions=["wav"])
+    column = fb.audio("wav").mono().resample(RATE).random_crop(samples=1500).mix_noise(noise, (0, 20))
+    arguments = {"batch_size": 4, "shuffle": True, "seed": 3, "epochs": 2}
+    with fb.Loader(data, [column], **arguments) as here:  # type: ignore[arg-type]
+        wanted = [batch["wav"].tobytes() for _ in range(2) for batch in here]
+    with (
+        served.service(tmp_path, workers=1) as (url, _, _),
+        fb.Loader(data, [column], via=url, **arguments) as there,  # type: ignore[arg-type]
+    ):
+        assert [batch["wav"].tobytes() for _ in range(2) for batch in there] == wanted

@@ -10,6 +10,7 @@ import forebay as fb
 import numpy as np
 import numpy.typing as npt
 import pytest
+import served
 
 
 def write_corpus(folder: Path, lengths: list[int]) -> npt.NDArray[np.uint16]:
@@ -150,3 +151,163 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
     with pytest.raises(fb.InvalidConfigError, match="tokens is"):
         fb.open(tmp_path / "a.bin", tokens={"windw": 2})  # type: ignore[typeddict-unknown-key]
     assert len(fb.open(tmp_path / "a.bin", tokens={"window": 2, "dtype": "u16"})) == 2
+
+
+TEXTS = [
+    "The basin fills from above, and the gates are shut.",
+    "Water stands in the forebay before it meets the turbines; grüße, naïve café!",
+    "   two  spaces\tand\nlines\r\n",
+    "1234567890 3.14 a-b_c don't won't I'll",
+    "水は低きに流れる 🌊🌊 e\u0301",
+    "",
+]
+
+
+def train(kind: str, file: Path) -> Any:
+    """A tokenizer of this kind, trained on made text and saved."""
+    hf = pytest.importorskip("tokenizers")
+    draws = np.random.default_rng(5)
+    words = ["".join(draws.choice(list("abcdegrüß'"), int(draws.integers(1, 9)))) for _ in range(300)]
+    corpus = [" ".join(draws.choice(words, 12)) for _ in range(200)] + TEXTS
+    special = ["[UNK]", "[CLS]", "[SEP]", "<mask>"]
+    if kind == "bpe":
+        made = hf.Tokenizer(hf.models.BPE())
+        made.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.post_processor = hf.processors.ByteLevel(trim_offsets=True)
+        alphabet = hf.pre_tokenizers.ByteLevel.alphabet()
+        trainer = hf.trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=alphabet)
+    elif kind == "bpe_split":
+        # What models of today do: an expression that looks ahead, then bytes.
+        made = hf.Tokenizer(hf.models.BPE(ignore_merges=True))
+        pattern = hf.Regex(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+            r"|\s+(?!\S)|\s+"
+        )
+        made.pre_tokenizer = hf.pre_tokenizers.Sequence(
+            [
+                hf.pre_tokenizers.Split(pattern, "isolated"),
+                hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        alphabet = hf.pre_tokenizers.ByteLevel.alphabet()
+        trainer = hf.trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=alphabet)
+    elif kind == "wordpiece":
+        made = hf.Tokenizer(hf.models.WordPiece(unk_token="[UNK]"))
+        made.normalizer = hf.normalizers.BertNormalizer()
+        made.pre_tokenizer = hf.pre_tokenizers.BertPreTokenizer()
+        trainer = hf.trainers.WordPieceTrainer(vocab_size=500, special_tokens=special)
+    else:
+        made = hf.Tokenizer(hf.models.Unigram())
+        made.normalizer = hf.normalizers.NFKC()
+        made.pre_tokenizer = hf.pre_tokenizers.Metaspace()
+        trainer = hf.trainers.UnigramTrainer(vocab_size=400, special_tokens=special, unk_token="[UNK]")
+    made.train_from_iterator(corpus, trainer)
+    if kind in ("wordpiece", "unigram"):
+        made.post_processor = hf.processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        )
+    made.save(str(file))
+    return made
+
+
+def write_texts(folder: Path, texts: list[str]) -> fb.Dataset:
+    folder.mkdir(exist_ok=True)
+    for number, text in enumerate(texts):
+        (folder / f"{number:03}.txt").write_bytes(text.encode())
+    return fb.open(folder, extensions=["txt"])
+
+
+@pytest.mark.parametrize("kind", ["bpe", "bpe_split", "wordpiece", "unigram"])
+def test_tokens_are_those_of_the_tokenizers_package(tmp_path: Path, kind: str) -> None:
+    reference = train(kind, tmp_path / "tokenizer.json")
+    draws = np.random.default_rng(8)
+    letters = list("abcdegrüß' .,\n0123水🌊\u0301<mask>[UNK]")
+    texts = TEXTS + ["".join(draws.choice(letters, int(draws.integers(0, 80)))) for _ in range(60)]
+    texts += ["a <mask> between [SEP] others"]
+    data = write_texts(tmp_path / "texts", texts)
+    for special in (True, False):
+        column = fb.text("txt").tokenize(tmp_path / "tokenizer.json", add_special_tokens=special)
+        with fb.Loader(data, [column], batch_size=7, workers=2) as loader:
+            made = [row.tolist() for batch in loader for row in batch["txt"]]
+        assert made == [reference.encode(text, add_special_tokens=special).ids for text in texts]
+
+
+def test_tokenized_texts_are_cut_and_padded_and_come_the_same_after_a_resume(tmp_path: Path) -> None:
+    reference = train("wordpiece", tmp_path / "tokenizer.json")
+    data = write_texts(tmp_path / "texts", TEXTS * 5)
+    column = fb.text("txt").tokenize(tmp_path / "tokenizer.json").truncate(8)
+    column = column.mask_tokens(0.3, mask_id=3, vocab=300, special=[1, 2]).pad_batch(value=0, mask=True)
+
+    def batches(state: Any = None) -> Any:
+        with fb.Loader(data, [column], batch_size=4, shuffle=True, seed=2) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            for batch in loader:
+                yield batch["txt"].copy(), batch["txt_labels"].copy(), batch.ids.copy(), loader.state_dict()
+
+    whole = list(batches())
+    for tokens, labels, ids, _ in whole:
+        for row, label, number in zip(tokens, labels, ids, strict=True):
+            wanted = reference.encode(data[int(number)]["txt"].decode()).ids[:8]  # type: ignore[union-attr]
+            was = np.where(label == -100, row, label)[: len(wanted)]
+            assert was.tolist() == wanted
+    resumed = list(batches(whole[2][3]))
+    assert len(resumed) == len(whole) - 3
+    for before, after in zip(whole[3:], resumed, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(before[:3], after[:3], strict=True))
+
+
+def test_another_tokenizer_is_another_recipe_and_is_never_used_instead(tmp_path: Path) -> None:
+    train("bpe", tmp_path / "a.json")
+    train("wordpiece", tmp_path / "b.json")
+    (tmp_path / "copy.json").write_bytes((tmp_path / "a.json").read_bytes())
+    data = write_texts(tmp_path / "texts", TEXTS)
+    recipe = fb.Recipe([fb.text("txt").tokenize(tmp_path / "a.json")])
+    assert recipe.fingerprint == fb.Recipe([fb.text("txt").tokenize(tmp_path / "copy.json")]).fingerprint
+    assert recipe.fingerprint != fb.Recipe([fb.text("txt").tokenize(tmp_path / "b.json")]).fingerprint
+    (tmp_path / "b.json").replace(tmp_path / "a.json")
+    with (
+        fb.Loader(data, recipe, batch_size=2) as loader,
+        pytest.raises(fb.StaleError, match=r"a\.json.*not the file"),
+    ):
+        next(iter(loader))
+    (tmp_path / "a.json").unlink()
+    with fb.Loader(data, recipe, batch_size=2) as loader, pytest.raises(fb.NotFoundError, match=r"a\.json"):
+        next(iter(loader))
+
+
+def test_what_is_no_tokenizer_and_what_cannot_follow_one_is_refused(tmp_path: Path) -> None:
+    data = write_texts(tmp_path / "texts", TEXTS)
+    for content in (b"", b"{}", b"\xff\x00", b'{"model": {"type": "BPE"}}', b"[" * 100_000):
+        (tmp_path / "bad.json").write_bytes(content)
+        column = fb.text("txt").tokenize(tmp_path / "bad.json")
+        with (
+            fb.Loader(data, [column], batch_size=2) as loader,
+            pytest.raises(fb.CorruptError, match=r"bad\.json"),
+        ):
+            next(iter(loader))
+    with pytest.raises(fb.NotFoundError, match=r"none\.json"):
+        fb.text("txt").tokenize(tmp_path / "none.json")
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(fb.InvalidConfigError, match="64 MiB"):
+        fb.text("txt").tokenize(tmp_path / "large.json")
+    column = fb.text("txt").tokenize(tmp_path / "bad.json").pack(32)
+    with pytest.raises(fb.InvalidConfigError, match="before any is read"):
+        fb.Loader(data, [column], batch_size=2)
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_tokenizes_as_this_process_does_and_refuses_another_file(tmp_path: Path) -> None:
+    train("bpe", tmp_path / "tokenizer.json")
+    data = write_texts(tmp_path / "texts", TEXTS * 4)
+    recipe = [fb.text("txt").tokenize(tmp_path / "tokenizer.json").pad_batch()]
+    with fb.Loader(data, recipe, batch_size=6, epochs=1) as loader:
+        wanted = [batch["txt"].tolist() for batch in loader]
+    with served.service(tmp_path, workers=1) as (url, _, _):
+        with fb.Loader(data, recipe, via=url, batch_size=6, epochs=1) as loader:
+            assert [batch["txt"].tolist() for batch in loader] == wanted
+        train("wordpiece", tmp_path / "tokenizer.json")
+        loader = fb.Loader(data, recipe, via=url, batch_size=5, epochs=1, seed=9)
+        with loader, pytest.raises(fb.ForebayError, match="not the file"):
+            next(iter(loader))

@@ -6,6 +6,7 @@
 //! (order, portion, cursor, which reads) are `forebay-core`'s; sockets live in no module here.
 
 mod analyze;
+mod assets;
 mod batch;
 mod board;
 pub mod budget;

@@ -4,6 +4,7 @@
 //! Dropping it ends everything: the board is stopped, threads are waited for (not longer than two seconds, should an
 //! op hang), requests in flight are abandoned.
 
+use crate::assets::Assets;
 use crate::board::Board;
 use crate::budget::Budget;
 use crate::cache::{Cache, CacheSettings, Preparing};
@@ -152,6 +153,7 @@ impl Session {
         meter: &Arc<Meter>,
     ) -> Result<Self> {
         let config = &definition.config;
+        definition.program.equip(&Assets)?;
         let outputs = definition.program.outputs().to_vec();
         let open_batches = definition.memory.open_batches;
         let finishes = definition.program.has_batch_functions() || config.finish_batch.is_some();

@@ -4,6 +4,8 @@
 //! what the crop needs is decoded and resampled. The result is that of decoding everything, bit for bit. What the ops do
 //! is in [`crate::augment`] and [`crate::kernels`].
 
+use crate::assets::Assets;
+use crate::augment::audio::mix_noise::Recordings;
 use crate::augment::audio::{channels, crop, gain, noise, spec_augment, speed};
 use crate::buffer::BufferPool;
 use crate::decode::audio::{Audio, Waveform};
@@ -19,7 +21,7 @@ use forebay_core::tensor::{Dtype, TensorSpec};
 use forebay_core::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Pairs of rates whose weights a thread keeps; a dataset has a few.
 const MAX_KEPT: usize = 16;
@@ -39,6 +41,8 @@ struct Step {
     /// Place in the recipe, which keys what it draws.
     key: u64,
     op: AudioOp,
+    /// What `mix_noise` mixes in, once it was read.
+    recordings: OnceLock<Recordings>,
 }
 
 /// What becomes of frames.
@@ -142,7 +146,8 @@ impl AudioPath {
         let mut form = AudioForm::default();
         for (index, op) in field.ops.iter().enumerate() {
             let Op::Audio(op) = op else { continue };
-            let step = Step { key: column as u64 * 1000 + index as u64, op: op.clone() };
+            let key = column as u64 * 1000 + index as u64;
+            let step = Step { key, op: op.clone(), recordings: OnceLock::new() };
             match op {
                 AudioOp::SpecAugment(_) => masks.push(step),
                 _ if op.stft().is_some() => spectrum = Spectrum::new(op, form.rate),
@@ -152,6 +157,17 @@ impl AudioPath {
         }
         let spec = form.shape().map(|shape| TensorSpec { dtype: Dtype::F32, shape });
         Some(Self { max_samples, entry: entry(&steps), steps, spectrum, masks, spec })
+    }
+
+    /// Reads what ops need beside samples, unless that was done.
+    pub(crate) fn equip(&self, assets: &dyn Assets) -> Result<()> {
+        for step in &self.steps {
+            if let (AudioOp::MixNoise(op), None) = (&step.op, step.recordings.get()) {
+                // Whoever was first has read the same.
+                let _ = step.recordings.set(Recordings::new(assets.noise(op)?)?);
+            }
+        }
+        Ok(())
     }
 
     /// Type and shape of every value, when all have one.
@@ -171,7 +187,7 @@ impl AudioPath {
         let rng = |step: &Step| Rng::for_op(sample.seed, sample.epoch, sample.sample_id, step.key);
         let (mut wave, done) = self.enter(payload, scratch, rng)?;
         for step in &self.steps[done..] {
-            self.step(&step.op, &mut wave, &mut rng(step), scratch)?;
+            self.step(step, &mut wave, &mut rng(step), scratch)?;
         }
         let channels = wave.channels.len();
         let Some(spectrum) = &self.spectrum else {
@@ -217,7 +233,7 @@ impl AudioPath {
                     self.resample(&mut wave, sinc, rate, needed.start, part.clone())?;
                 }
                 (AudioOp::Resample { .. }, None) => {}
-                (op, _) => self.step(op, &mut wave, &mut rng(step), scratch)?,
+                _ => self.step(step, &mut wave, &mut rng(step), scratch)?,
             }
         }
         crop::pad(&mut wave, wanted);
@@ -226,11 +242,12 @@ impl AudioPath {
 
     fn step(
         &self,
-        op: &AudioOp,
+        step: &Step,
         wave: &mut Waveform,
         rng: &mut Rng,
         scratch: &mut AudioScratch,
     ) -> Result<()> {
+        let op = &step.op;
         match op {
             AudioOp::Mono {} => channels::mono(wave),
             AudioOp::Stereo {} => channels::stereo(wave)?,
@@ -253,6 +270,14 @@ impl AudioPath {
                 }
             }
             AudioOp::Noise { snr, p } => noise::apply(*snr, *p, wave, rng),
+            AudioOp::MixNoise(op) => {
+                let recordings = step
+                    .recordings
+                    .get()
+                    .ok_or_else(|| Error::internal("mix in noise: its recordings were not read before"))?;
+                let sinc = |from, to| scratch.sinc(from, to, Quality::Fast);
+                recordings.apply(op, wave, rng, sinc, self.max_samples)?;
+            }
             AudioOp::Resample { .. }
             | AudioOp::Spectrogram(_)
             | AudioOp::Mel(_)

@@ -5,6 +5,7 @@
 //! while many threads write its rows. What never enters: async, files, sockets.
 #![expect(unsafe_code, reason = "batch rows are written by several threads, and libjpeg-turbo is C")]
 
+pub mod assets;
 mod audio_path;
 pub mod augment;
 mod boxes;
@@ -26,6 +27,7 @@ mod tokens;
 pub mod track;
 mod value;
 
+pub use assets::Assets;
 pub use buffer::{Buffer, BufferPool};
 pub use collate::ragged::Ragged;
 pub use collate::{BatchBuilder, Column, RowWriter};

@@ -3,6 +3,7 @@
 //! The program decides which path a column takes and hands each column its slot. How an image becomes a row is in
 //! [`crate::image_path`], what an op does in [`crate::augment`], how bytes become values in [`crate::decode`].
 
+use crate::assets::Assets;
 use crate::audio_path::{AudioPath, AudioScratch};
 use crate::boxes;
 use crate::buffer::BufferPool;
@@ -135,6 +136,19 @@ impl Program {
             |column: &Column| column.delay.is_zero() && matches!(column.path, Path::Bytes | Path::Label(_));
         let copies = |output: &Output| matches!(output.kind, OutputKind::Ragged(_));
         self.flow.is_empty() && self.columns.iter().all(hands_on) && !self.outputs.iter().any(copies)
+    }
+
+    /// Reads what ops need beside samples, unless that was done. Comes before the first sample is prepared.
+    pub fn equip(&self, assets: &dyn Assets) -> Result<()> {
+        for column in &self.columns {
+            let equipped = match &column.path {
+                Path::Tokens(path) => path.equip(assets),
+                Path::Audio(path) => path.equip(assets),
+                _ => Ok(()),
+            };
+            equipped.map_err(|error| error.while_doing(format_args!("prepare field `{}`", column.field)))?;
+        }
+        Ok(())
     }
 
     /// Memory for one thread.

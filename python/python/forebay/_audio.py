@@ -7,10 +7,14 @@ Names and defaults are torchaudio's where it has the op. Nothing is computed her
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from forebay.recipe import Column
+
+if TYPE_CHECKING:
+    from forebay.dataset import Dataset
 
 __all__ = ["Audio", "audio"]
 
@@ -73,6 +77,31 @@ class Audio(Column):
         """Adds white noise with probability `p`, `snr` decibels below the signal, or as many as are drawn."""
         low, high = (snr, snr) if isinstance(snr, (int, float)) else snr
         return self._op("noise", snr=(low, high), p=p)
+
+    def mix_noise(
+        self,
+        dataset: Dataset,
+        snr: float | tuple[float, float],
+        *,
+        p: float = 1.0,
+        field: str = "wav",
+        max_bytes: int = 256 << 20,
+    ) -> Self:
+        """Mixes in recordings of another dataset with probability `p`, `snr` decibels below the signal, or as many as
+        are drawn: for every sample and epoch another recording, another place in it and another ratio.
+
+        dataset: the recordings, as `open` gives them. The recipe holds how they are opened and their version, so
+            processes of a service open them too; changed recordings are another recipe.
+        field: the field of the recordings; alternatives are separated by `;`.
+        max_bytes: recordings are kept in memory as they are stored, by every process that prepares samples; a dataset
+            with more bytes of them is an error.
+
+        Recordings are made mono and given the rate of the signal; one that is shorter is repeated.
+        """
+        low, high = (snr, snr) if isinstance(snr, (int, float)) else snr
+        data = json.loads(dataset.native.spec_for_recipe())
+        given: dict[str, Any] = {"version": dataset.version, "data": data, "field": field}
+        return self._op("mix_noise", snr=(low, high), p=p, max_bytes=max_bytes, **given)
 
     def spectrogram(
         self,

@@ -5,12 +5,18 @@ Ops come in the order in which they are written; `pack` and `pad_batch` are of w
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 
+from forebay.errors import InvalidConfigError, NotFoundError
 from forebay.recipe import Column, Dtype
 
 __all__ = ["Text", "Tokens", "tokens"]
+
+_MAX_TOKENIZER_BYTES = 64 << 20
 
 
 class Tokens(Column):
@@ -121,6 +127,20 @@ class Text(Column):
         are given. Needs no vocabulary."""
         return Tokens(self._op("byte_tokens", offset=offset, bos=bos, eos=eos)._data)
 
+    def tokenize(self, file: str | os.PathLike[str], *, add_special_tokens: bool = True) -> Tokens:
+        """Takes the tokens that a `tokenizer.json` of Hugging Face makes of the text: those of
+        `Tokenizer.from_file(file).encode(text).ids`, with the truncation and padding that the file asks for.
+
+        file: the tokenizer, of at most 64 MiB. The recipe holds its path and its SHA-256, so another content is another
+            recipe. Processes that prepare samples read it under the same path, and refuse one that differs.
+        add_special_tokens: whether the tokens that it puts around every text are there.
+
+        How many tokens a text has is not known before it is read, so `pack` is refused after it.
+        """
+        path = Path(file).absolute()
+        parameters = {"file": str(path), "sha256": _sha256(path)}
+        return Tokens(self._op("tokenize", **parameters, add_special_tokens=add_special_tokens)._data)
+
 
 def tokens(
     field: str = "tokens",
@@ -145,3 +165,13 @@ def tokens(
     if dtype is not None:
         data["dtype"] = dtype
     return Tokens(data)
+
+
+def _sha256(path: Path) -> str:
+    doing = f"read tokenizer `{path}`"
+    try:
+        if path.stat().st_size > _MAX_TOKENIZER_BYTES:
+            raise InvalidConfigError(f"{doing}: it has more than 64 MiB")
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as problem:
+        raise NotFoundError(f"{doing}: {problem.strerror}") from problem

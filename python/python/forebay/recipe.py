@@ -495,7 +495,7 @@ def label(field: str = "cls") -> Column:
 
 
 def text(field: str = "txt") -> Text:
-    """A column of strings: a list of `str`; `byte_tokens` makes tokens of them."""
+    """A column of strings: a list of `str`; `tokenize` and `byte_tokens` make tokens of them."""
     from forebay._tokens import Text
 
     return Text({"field": field, "decode": {"kind": "text"}})

@@ -4,9 +4,11 @@
 //! torchaudio's where it has the op. What the result looks like without a file is in [`form`].
 
 mod form;
+mod mix_noise;
 mod templates;
 
 pub use form::AudioForm;
+pub use mix_noise::MixNoise;
 pub(super) use templates::templates;
 
 use super::Interval;
@@ -78,6 +80,8 @@ pub enum AudioOp {
         #[serde(default = "one")]
         p: f64,
     },
+    /// Mixes a part of a recording out of another dataset into it.
+    MixNoise(MixNoise),
     /// Magnitude or power of short Fourier transforms.
     Spectrogram(Spectrogram),
     /// A spectrogram in bands of a mel scale.
@@ -447,7 +451,7 @@ impl Length {
 
 impl AudioOp {
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 14] = [
+    pub const NAMES: [&str; 15] = [
         "mono",
         "stereo",
         "resample",
@@ -457,6 +461,7 @@ impl AudioOp {
         "gain",
         "speed",
         "noise",
+        "mix_noise",
         "spectrogram",
         "mel",
         "log_mel",
@@ -476,6 +481,7 @@ impl AudioOp {
             Self::Gain { .. } => "gain",
             Self::Speed { .. } => "speed",
             Self::Noise { .. } => "noise",
+            Self::MixNoise(_) => "mix_noise",
             Self::Spectrogram(_) => "spectrogram",
             Self::Mel(_) => "mel",
             Self::LogMel(_) => "log_mel",
@@ -491,6 +497,7 @@ impl AudioOp {
             Self::Gain { db: [low, high] } => low < high,
             Self::Speed { factors } => factors.len() > 1,
             Self::Noise { p, .. } => *p > 0.0,
+            Self::MixNoise(op) => op.p > 0.0,
             Self::SpecAugment(op) => op.n_time_masks > 0 || op.n_freq_masks > 0,
             _ => false,
         }
@@ -514,6 +521,7 @@ impl AudioOp {
             Self::Mel(op) => op.spell_out(),
             Self::LogMel(op) => op.spell_out(),
             Self::Mfcc(op) => op.spell_out(),
+            Self::MixNoise(op) => op.spell_out(),
             _ => {}
         }
     }
@@ -533,6 +541,7 @@ impl AudioOp {
                 faults.extend(decibels("snr", *snr));
                 faults.extend(probability(*p));
             }
+            Self::MixNoise(op) => faults.extend(op.faults()),
             Self::Speed { factors } => {
                 let sound = factors.iter().all(|factor| (0.1..=10.0).contains(factor));
                 if !sound || !(1..=MAX_FACTORS).contains(&factors.len()) {

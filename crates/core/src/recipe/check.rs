@@ -365,6 +365,7 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
         Op::PadBatch(padded) => check_padded(path, padded, field, faults),
         // Looked at before, with what is known of the tokens or the waveform there.
         Op::ByteTokens(_)
+        | Op::Tokenize(_)
         | Op::Slice { .. }
         | Op::Truncate { .. }
         | Op::RandomWindow { .. }

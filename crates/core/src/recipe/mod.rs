@@ -19,7 +19,7 @@ pub mod tokens;
 
 pub use audio::{
     AudioForm, AudioOp, Bands, Length, LogMel, LogUnit, MAX_RATE, MIN_RATE, MaskFill, Mel, MelNorm, MelScale,
-    Mfcc, PadMode, Quality, SpecAugment, Spectrogram, Stft, Window, default_max_samples,
+    Mfcc, MixNoise, PadMode, Quality, SpecAugment, Spectrogram, Stft, Window, default_max_samples,
 };
 pub use augment::{
     Affine, GaussianBlur, Interpolation, Posterize, RandAugment, Sharpness, Solarize, TrivialAugment,

@@ -1,7 +1,7 @@
 //! The ops a recipe may name, with their parameters and defaults. Defaults are those of torchvision where it has
 //! the op, so that a recipe carried over gives the same distribution.
 
-use super::tokens::{ByteTokens, MaskTokens, Pack, Side};
+use super::tokens::{ByteTokens, MaskTokens, Pack, Side, Tokenize};
 use super::{
     Affine, AudioOp, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, Ragged,
     RandAugment, Sharpness, Solarize, TrivialAugment,
@@ -145,6 +145,8 @@ pub enum Op {
     Audio(AudioOp),
     /// Makes the bytes of a text its tokens.
     ByteTokens(ByteTokens),
+    /// Makes a text its tokens by a tokenizer in a file.
+    Tokenize(Tokenize),
     /// Takes tokens from a place on; a sample that has fewer is refused.
     Slice {
         /// The first one taken.
@@ -315,6 +317,7 @@ impl Op {
             Self::Normalize { .. } => "normalize",
             Self::Audio(op) => op.name(),
             Self::ByteTokens(_) => "byte_tokens",
+            Self::Tokenize(_) => "tokenize",
             Self::Slice { .. } => "slice",
             Self::Truncate { .. } => "truncate",
             Self::RandomWindow { .. } => "random_window",
@@ -328,10 +331,13 @@ impl Op {
         }
     }
 
-    /// What follows from other parameters is written out, so that equal ops are equal.
+    /// What follows from other parameters is written out, and what changes nothing is left out, so that equal ops are
+    /// equal: a tokenizer is the same wherever its file lies.
     pub(super) fn spell_out(&mut self) {
-        if let Self::Audio(op) = self {
-            op.spell_out();
+        match self {
+            Self::Audio(op) => op.spell_out(),
+            Self::Tokenize(op) => op.file.clear(),
+            _ => {}
         }
     }
 
@@ -360,6 +366,7 @@ impl Op {
         "random_erasing",
         "normalize",
         "byte_tokens",
+        "tokenize",
         "slice",
         "truncate",
         "random_window",
@@ -406,6 +413,7 @@ impl Op {
             | Self::Pad { .. }
             | Self::Normalize { .. }
             | Self::ByteTokens(_)
+            | Self::Tokenize(_)
             | Self::Slice { .. }
             | Self::Truncate { .. }
             | Self::Pack(_)

@@ -320,6 +320,7 @@ pub(super) fn op_templates() -> [Value; 33] {
         json!({"op": "random_erasing", "p": 0.5, "scale": interval, "ratio": interval, "value": 0.0}),
         json!({"op": "normalize", "mean": [0.5], "std": [0.5]}),
         json!({"op": "byte_tokens", "offset": 0, "bos": 1, "eos": 1}),
+        json!({"op": "tokenize", "file": "tokenizer.json", "sha256": "0".repeat(64), "add_special_tokens": true}),
         json!({"op": "slice", "start": 0, "length": 1}),
         json!({"op": "truncate", "length": 1, "side": "right"}),
         json!({"op": "random_window", "length": 1}),

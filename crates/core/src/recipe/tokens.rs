@@ -47,6 +47,19 @@ pub struct ByteTokens {
     pub eos: Option<u32>,
 }
 
+/// Makes a text its tokens by a tokenizer in a file: `tokenizer.json`, as Hugging Face writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tokenize {
+    /// Where the file lies for every process that prepares samples.
+    pub file: String,
+    /// SHA-256 of the file, in hex. It says which tokenizer is meant, wherever that lies.
+    pub sha256: String,
+    /// Whether tokens that the tokenizer puts around every text are there.
+    #[serde(default = "yes")]
+    pub add_special_tokens: bool,
+}
+
 /// Replaces tokens for masked-language modelling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,6 +140,21 @@ fn tokens(name: &'static str, number: u64, found: &mut Found) {
     }
 }
 
+impl Tokenize {
+    fn faults(&self) -> Found {
+        let mut found = Found::new();
+        if self.file.trim().is_empty() {
+            found.push(("file", "it is empty".to_owned()));
+        }
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if self.sha256.len() != 64 || !self.sha256.bytes().all(is_digit) {
+            let why = "it is not 64 digits of lower-case hex: give what `sha256sum` says of the file";
+            found.push(("sha256", why.to_owned()));
+        }
+        found
+    }
+}
+
 impl MaskTokens {
     pub(super) fn faults(&self) -> Found {
         let mut found = Found::new();
@@ -175,6 +203,7 @@ impl Op {
         matches!(
             self,
             Self::ByteTokens(_)
+                | Self::Tokenize(_)
                 | Self::Slice { .. }
                 | Self::Truncate { .. }
                 | Self::RandomWindow { .. }
@@ -188,7 +217,7 @@ impl FieldRecipe {
     /// Whether the column holds tokens.
     pub fn has_tokens(&self) -> bool {
         matches!(self.decode, Decode::Tokens { .. })
-            || self.ops.iter().any(|op| matches!(op, Op::ByteTokens(_)))
+            || self.ops.iter().any(|op| matches!(op, Op::ByteTokens(_) | Op::Tokenize(_)))
     }
 
     /// How documents are packed, when they are.
@@ -209,9 +238,14 @@ impl FieldRecipe {
             Op::Truncate { length, .. } | Op::RandomWindow { length } => {
                 known.map(|known| known.min(*length))
             }
-            Op::ByteTokens(_) => None,
+            Op::ByteTokens(_) | Op::Tokenize(_) => None,
             _ => known,
         })
+    }
+
+    /// The op that makes as many tokens of a text as nobody knows before it is read.
+    fn tokenize(&self) -> Option<&Tokenize> {
+        self.ops.iter().find_map(|op| if let Op::Tokenize(op) = op { Some(op) } else { None })
     }
 
     /// Tokens that a sample has after these ops, of which `stored` are stored.
@@ -242,15 +276,18 @@ impl FieldRecipe {
         let mut masked = false;
         for (at, op) in self.ops.iter().enumerate() {
             let mut say = |name: &'static str, why: String| found.push((Some(at), name, why));
-            if let Op::ByteTokens(_) = op {
+            if let Op::ByteTokens(_) | Op::Tokenize(_) = op {
                 if is_tokens || !matches!(self.decode, Decode::Text {}) {
-                    say("", "`byte_tokens` works on a column of text".to_owned());
+                    say("", format!("`{}` works on a column of text", op.name()));
                 }
                 is_tokens = true;
             } else if op.is_of_tokens() && !is_tokens {
                 say(
                     "",
-                    format!("`{}` works on tokens: decode them, or take `byte_tokens` of a text", op.name()),
+                    format!(
+                        "`{}` works on tokens: decode them, or take `tokenize` or `byte_tokens` of a text",
+                        op.name()
+                    ),
                 );
             }
             let mut faults = Found::new();
@@ -258,6 +295,7 @@ impl FieldRecipe {
                 Op::Slice { length, .. } | Op::Truncate { length, .. } | Op::RandomWindow { length } => {
                     tokens("length", *length, &mut faults);
                 }
+                Op::Tokenize(op) => faults = op.faults(),
                 Op::MaskTokens(op) => {
                     faults = op.faults();
                     if masked {
@@ -269,6 +307,11 @@ impl FieldRecipe {
                     faults = op.faults();
                     if at + 1 < self.ops.len() {
                         faults.push(("", "`pack` is of whole batches: it comes last".to_owned()));
+                    }
+                    if self.tokenize().is_some() {
+                        let why = "documents are dealt to rows before any is read, when nobody knows how many tokens \
+                            `tokenize` makes of them: write the tokens to a file once, or `pad_batch`";
+                        faults.push(("", why.to_owned()));
                     }
                     if masked && op.labels {
                         faults.push(("labels", "`mask_tokens` gives labels already".to_owned()));
@@ -301,6 +344,9 @@ impl FieldRecipe {
     }
 }
 
+fn yes() -> bool {
+    true
+}
 fn a_tenth() -> f64 {
     0.1
 }

@@ -30,6 +30,7 @@ pub struct DataSpec {
     #[serde(default)]
     pub manifest_dir: Option<PathBuf>,
     /// Endings of the files that are samples in a folder.
+    #[serde(default = "usual_extensions")]
     pub extensions: Vec<String>,
     /// How files of tokens are cut into samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,6 +107,25 @@ impl DataSpec {
         super::open(&self.spec, &options).await
     }
 
+    /// What a recipe says of a dataset that it needs beside the one that it is for: nothing but what was said, and no
+    /// secrets.
+    pub fn for_recipe(&self) -> Result<serde_json::Value> {
+        self.refuse_secrets()?;
+        let mut value =
+            serde_json::to_value(self).map_err(|cause| Error::internal("write spec").with_source(cause))?;
+        without_nothing(&mut value);
+        Ok(value)
+    }
+
+    /// An error when it holds what must not be shown.
+    pub(crate) fn refuse_secrets(&self) -> Result<()> {
+        let Some(secret) = self.secrets().into_iter().next() else { return Ok(()) };
+        let spec = self.spec.join("::");
+        let why = format!("name `{spec}` in a recipe: its `{secret}` would be shown and kept with it");
+        Err(Error::unsupported(why)
+            .with_hint("give credentials by the environment of the processes that prepare samples"))
+    }
+
     /// Names of options that are secrets, as far as names tell.
     pub fn secrets(&self) -> Vec<&str> {
         let telling = ["secret", "password", "token", "key", "credential"];
@@ -124,6 +144,22 @@ impl fmt::Debug for DataSpec {
             .field("storage_options", &options)
             .finish_non_exhaustive()
     }
+}
+
+/// Takes out what is null or empty; TOML has no word for the one, and defaults say the other.
+fn without_nothing(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(object) => {
+            object.values_mut().for_each(without_nothing);
+            object.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|it| !it.is_empty()));
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(without_nothing),
+        _ => {}
+    }
+}
+
+fn usual_extensions() -> Vec<String> {
+    OpenOptions::default().extensions
 }
 
 /// A spec that means the same in any directory. Its parts are joined by `::`; what has a scheme, begins at the root or
@@ -157,6 +193,11 @@ mod tests {
         options.storage_options.insert("endpoint".into(), "http://127.0.0.1".into());
         let spec = DataSpec::new(&["s3://bucket/x".into()], &options);
         assert!(!format!("{spec:?}").contains("hunter2"));
+        assert!(!spec.for_recipe().unwrap_err().to_string().contains("hunter2"));
+        let plain = DataSpec { storage_options: StoreOptions::default(), ..spec.clone() };
+        let told = plain.for_recipe().unwrap();
+        assert!(!told.to_string().contains("null"), "{told}");
+        assert_eq!(serde_json::from_value::<DataSpec>(told).unwrap(), plain);
         assert_eq!(spec.secrets(), ["aws_secret_access_key"]);
     }
 }

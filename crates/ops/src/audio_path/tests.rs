@@ -226,3 +226,112 @@ fn what_grows_too_large_is_refused() {
         assert_eq!(error.unwrap_err().kind(), forebay_core::ErrorKind::Exhausted, "{ops}");
     }
 }
+
+/// Recordings for tests, under a name each.
+struct Given(Vec<(String, Bytes)>);
+
+impl crate::Assets for Given {
+    fn tokenizer(&self, op: &forebay_core::recipe::tokens::Tokenize) -> Result<Bytes> {
+        Err(Error::not_found(op.file.clone()))
+    }
+
+    fn noise(&self, _: &forebay_core::recipe::MixNoise) -> Result<Vec<(String, Bytes)>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// A WAV file of one channel.
+fn mono(rate: u32, values: impl Iterator<Item = f32>) -> Bytes {
+    wav(rate, 1, &values.flat_map(f32::to_le_bytes).collect::<Vec<_>>())
+}
+
+/// What `mix_noise` makes of a payload, beside it as it is.
+fn mixed(payload: &Bytes, op: &Json, noise: Vec<(String, Bytes)>, sample: u64) -> Result<Vec<f32>> {
+    let program = program(&json!([op]));
+    program.equip(&Given(noise))?;
+    let batch = BatchBuilder::new(program.outputs(), 1, &BufferPool::new(0));
+    let mut writer = batch.claim(0).unwrap();
+    let context = SampleContext { seed: 5, epoch: 1, sample_id: SampleId(sample) };
+    let input = [Input::Payload(payload.clone())];
+    program.prepare(&context, &input, &mut writer.slots(), &mut program.scratch())?;
+    writer.commit();
+    match batch.finish(&[true])?.swap_remove(0).1 {
+        Column::Tensors(mut made) => Ok(floats(made.swap_remove(0).data.as_slice())),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn mix(snr: [f64; 2], p: f64) -> Json {
+    json!({"op": "mix_noise", "version": "1", "data": {}, "snr": snr, "p": p})
+}
+
+fn decibels(signal: &[f32], made: &[f32]) -> f64 {
+    let power =
+        |values: &mut dyn Iterator<Item = f32>| values.map(|it| f64::from(it) * f64::from(it)).sum::<f64>();
+    let noise = power(&mut signal.iter().zip(made).map(|(a, b)| b - a));
+    10.0 * (power(&mut signal.iter().copied()) / noise).log10()
+}
+
+proptest::proptest! {
+    #[test]
+    fn noise_is_as_far_below_the_signal_as_was_drawn(
+        snr in -20.0f64..40.0, rate in proptest::sample::select(vec![4000u32, 8000, 11_025]),
+        length in 40usize..6000, sample in 0u64..1000,
+    ) {
+        let signal: Vec<f32> = (0..2000).map(|at| (at as f32 * 0.07).sin() * 0.5).collect();
+        let noise = mono(rate, (0..length).map(|at| ((at * at) as f32 * 0.013).cos()));
+        let payload = mono(8000, signal.iter().copied());
+        let made = mixed(&payload, &mix([snr, snr], 1.0), vec![("a".into(), noise)], sample).unwrap();
+        let found = decibels(&signal, &made);
+        // What floats of this size can tell apart.
+        proptest::prop_assert!((found - snr).abs() < 0.02, "{found} where {snr} was asked for");
+    }
+}
+
+#[test]
+fn recordings_places_and_ratios_differ_between_samples_and_are_the_same_again() {
+    let signal: Vec<f32> = (0..1000).map(|at| (at as f32 * 0.05).sin()).collect();
+    let payload = mono(8000, signal.iter().copied());
+    // The first is a ramp, the second alternates: what was mixed in tells which, and where.
+    let ramp = mono(8000, (0..5000).map(|at| at as f32 / 5000.0));
+    let sign = mono(8000, (0..300).map(|at| if at % 2 == 0 { 1.0 } else { -1.0 }));
+    let noise = vec![("ramp".to_owned(), ramp), ("sign".to_owned(), sign)];
+    let (mut ramps, mut ratios, mut places) = (0, Vec::new(), std::collections::BTreeSet::new());
+    for sample in 0..200 {
+        let made = mixed(&payload, &mix([5.0, 20.0], 1.0), noise.clone(), sample).unwrap();
+        assert_eq!(made, mixed(&payload, &mix([5.0, 20.0], 1.0), noise.clone(), sample).unwrap());
+        let found = decibels(&signal, &made);
+        assert!((4.99..20.01).contains(&found), "{found}");
+        ratios.push(found);
+        let (first, last) = (made[0] - signal[0], made[999] - signal[999]);
+        if first * last > 0.0 && last - first > 1e-4 {
+            ramps += 1;
+            // A part of a ramp from its place on: first / last = place / (place + 999).
+            places.insert((999.0 * first / (last - first)).round() as i64);
+        }
+    }
+    assert!((60..140).contains(&ramps), "{ramps} of 200");
+    assert!(places.len() > 40 && places.iter().all(|place| (-5..=4005).contains(place)), "{places:?}");
+    let mean = ratios.iter().sum::<f64>() / 200.0;
+    assert!((11.5..13.5).contains(&mean), "{mean}");
+    let plain = mixed(&payload, &mix([5.0, 20.0], 0.0), noise.clone(), 3).unwrap();
+    assert_eq!(plain, signal);
+    let spared =
+        (0..200).filter(|at| mixed(&payload, &mix([5.0, 5.0], 0.5), noise.clone(), *at).unwrap() == signal);
+    assert!((70..130).contains(&spared.count()));
+}
+
+#[test]
+fn silence_stays_silent_and_what_is_no_recording_is_named_before_the_first_sample() {
+    let silence = mono(8000, std::iter::repeat_n(0.0, 500));
+    let tone = mono(8000, (0..500).map(|at| (at as f32 * 0.05).sin()));
+    let op = mix([10.0, 10.0], 1.0);
+    let noise = |payload: &Bytes| vec![("n/1".to_owned(), payload.clone())];
+    assert_eq!(mixed(&silence, &op, noise(&tone), 0).unwrap(), vec![0.0; 500]);
+    assert_eq!(mixed(&tone, &op, noise(&silence), 0).unwrap(), floats(&tone[44..]));
+    for bad in [Bytes::new(), Bytes::from_static(b"RIFF\0\0\0\0WAVE"), mono(8000, std::iter::empty())] {
+        let error = mixed(&tone, &op, noise(&bad), 0).unwrap_err();
+        assert!(error.message().contains("n/1"), "{error}");
+    }
+    assert!(mixed(&tone, &op, Vec::new(), 0).is_err());
+}

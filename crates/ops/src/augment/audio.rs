@@ -3,6 +3,7 @@
 pub(crate) mod channels;
 pub(crate) mod crop;
 pub(crate) mod gain;
+pub(crate) mod mix_noise;
 pub(crate) mod noise;
 pub(crate) mod spec_augment;
 pub(crate) mod speed;

@@ -95,6 +95,7 @@ fn act(op: &Op) -> Option<Act> {
         | Op::Filter { .. }
         | Op::Audio(_)
         | Op::ByteTokens(_)
+        | Op::Tokenize(_)
         | Op::Slice { .. }
         | Op::Truncate { .. }
         | Op::RandomWindow { .. }

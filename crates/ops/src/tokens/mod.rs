@@ -4,7 +4,10 @@
 //! error, never another token. How samples become a batch is in [`crate::collate`].
 
 mod mask;
+mod tokenizer;
 
+use self::tokenizer::Tokenizer;
+use crate::assets::Assets;
 use crate::buffer::BufferPool;
 use crate::decode::{npy, text};
 use crate::value::{
@@ -30,6 +33,7 @@ pub(crate) struct TokenPath {
 
 enum Act {
     Bytes(ByteTokens),
+    Tokenize(Box<Tokenizer>),
     Slice(u64, u64),
     Truncate(usize, Side),
     RandomWindow(usize),
@@ -51,6 +55,7 @@ impl TokenPath {
             let length = |length: &u64| usize::try_from(*length).unwrap_or(usize::MAX);
             let act = match op {
                 Op::ByteTokens(op) => Act::Bytes(op.clone()),
+                Op::Tokenize(op) => Act::Tokenize(Box::new(Tokenizer::new(op))),
                 Op::Slice { start, length } => Act::Slice(*start, *length),
                 Op::Truncate { length: most, side } => Act::Truncate(length(most), *side),
                 Op::RandomWindow { length: most } => Act::RandomWindow(length(most)),
@@ -79,6 +84,17 @@ impl TokenPath {
         };
         let fixed = matches!(kind, OutputKind::Tensor(_)).then_some(fixed).flatten();
         (Self { stored, ops, dtype, fixed }, kind)
+    }
+
+    /// Reads what ops need beside samples, unless that was done.
+    pub(crate) fn equip(&self, assets: &dyn Assets) -> Result<()> {
+        for (_, act) in &self.ops {
+            let Act::Tokenize(tokenizer) = act else { continue };
+            if let Some(op) = tokenizer.wants() {
+                tokenizer.equip(&assets.tokenizer(op)?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads a payload and writes its tokens.
@@ -116,12 +132,13 @@ impl TokenPath {
     fn row(&self, sample: &SampleContext, payload: &[u8]) -> Result<Row> {
         let mut row = match self.ops.first() {
             Some((_, Act::Bytes(op))) => Row { tokens: bytes(op, payload)?, labels: None },
+            Some((_, Act::Tokenize(op))) => Row { tokens: op.tokens(text::decode(payload)?)?, labels: None },
             _ => Row { tokens: read(payload, self.stored)?, labels: None },
         };
         for (key, act) in &self.ops {
             let count = row.tokens.len();
             match act {
-                Act::Bytes(_) => {}
+                Act::Bytes(_) | Act::Tokenize(_) => {}
                 Act::Slice(start, length) => {
                     let range = usize::try_from(*start).ok().zip(start.checked_add(*length));
                     let range = range.filter(|(_, end)| *end <= count as u64).ok_or_else(|| {

@@ -20,6 +20,7 @@ from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
 from .analyze import AnalyzeBench
 from .cluster import ClusterBench
+from .modalities import ModalitiesBench
 from .service import ServiceBench
 from .sweep import SweepBench, add_options
 from .wan import WanBench
@@ -34,6 +35,7 @@ BENCHES: dict[str, type[Bench]] = {
     "service": ServiceBench,
     "cluster": ClusterBench,
     "analyze": AnalyzeBench,
+    "modalities": ModalitiesBench,
     "sweep": SweepBench,
 }
 
@@ -47,6 +49,7 @@ _EXAMPLES = """examples:
   forebay bench service                batches from a worker and a shared process, beside tf.data service
   forebay bench cluster                a service on Ray beside one by hand, what dies in it, and scaling
   forebay bench analyze                measured rates and predictions beside known ones, and what metering costs
+  forebay bench modalities --only audio  files to log-mel spectra beside librosa and torchaudio
   forebay bench sweep --report sweep/  batch sizes x threads x step times x datasets, with drawings
   forebay bench --all --json           every bench, one JSON object a line
 """

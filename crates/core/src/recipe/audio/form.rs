@@ -39,7 +39,9 @@ impl AudioForm {
                 Self { samples: self.samples.zip(least).map(|(samples, least)| samples.max(least)), ..self }
             }
             AudioOp::Speed { .. } => Self { samples: None, ..self },
-            AudioOp::Gain { .. } | AudioOp::Noise { .. } | AudioOp::SpecAugment(_) => self,
+            AudioOp::Gain { .. } | AudioOp::Noise { .. } | AudioOp::MixNoise(_) | AudioOp::SpecAugment(_) => {
+                self
+            }
             AudioOp::Spectrogram(_) | AudioOp::Mel(_) | AudioOp::LogMel(_) | AudioOp::Mfcc(_) => {
                 let stft = op.stft();
                 let bins = match op {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-pub(in crate::recipe) fn templates() -> [Value; 14] {
+pub(in crate::recipe) fn templates() -> [Value; 15] {
     let mut spectrogram = json!({"op": "spectrogram", "n_fft": 400, "win_length": 400, "hop_length": 200,
         "window": "hann", "power": 2, "center": true, "pad_mode": "reflect"});
     let with = |base: &Value, more: Value| {
@@ -28,6 +28,8 @@ pub(in crate::recipe) fn templates() -> [Value; 14] {
         json!({"op": "gain", "db": [0.0, 0.0]}),
         json!({"op": "speed", "factors": [1.0]}),
         json!({"op": "noise", "snr": [10.0, 20.0], "p": 0.5}),
+        json!({"op": "mix_noise", "version": "0", "snr": [5.0, 20.0], "p": 0.5, "field": "wav", "max_bytes": 1,
+            "data": {"spec": ["noise.tar"]}}),
         spectrogram.take(),
         mel,
         log_mel,

@@ -47,6 +47,20 @@ fn a_recipe_survives_json_and_toml_and_defaults_make_no_difference() {
 }
 
 #[test]
+fn recordings_are_the_same_by_version_wherever_they_lie() {
+    let op = |version: &str, place: &str, max_bytes: u64| {
+        let ops = json!(["mono", {"op": "mix_noise", "version": version, "snr": [5, 20], "max_bytes": max_bytes,
+            "data": {"spec": [place], "extensions": ["wav"]}}]);
+        let recipe = Recipe::from_value(column(&ops)).unwrap();
+        assert_eq!(Recipe::from_json(&recipe.to_json()).unwrap(), recipe);
+        assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe);
+        recipe.fingerprint()
+    };
+    assert_eq!(op("1", "/data/noise", 5), op("1", "s3://noise/all", 6));
+    assert_ne!(op("1", "/data/noise", 5), op("2", "/data/noise", 5));
+}
+
+#[test]
 fn the_shape_is_known_when_the_recipe_decides_it() {
     let resample = json!({"op": "resample", "rate": 16_000});
     let crop = json!({"op": "random_crop", "seconds": 1.0});
@@ -83,6 +97,16 @@ fn each_fault_is_found_with_its_path() {
         (json!([{"op": "gain", "db": [3, -3]}]), "ops[0].db"),
         (json!([{"op": "speed", "factors": []}]), "ops[0].factors"),
         (json!([{"op": "noise", "snr": [1, 2], "p": 2}]), "ops[0].p: 2 is not in 0..=1"),
+        (json!([{"op": "mix_noise", "snr": [5, 20], "version": "1"}]), "ops[0].data: it is missing"),
+        (json!([{"op": "mix_noise", "snr": [9, 5], "version": "1", "data": {}}]), "ops[0].snr"),
+        (
+            json!([{"op": "mix_noise", "snr": [5, 9], "version": " ", "data": {}}]),
+            "ops[0].version: it is empty",
+        ),
+        (
+            json!([{"op": "mix_noise", "snr": [5, 9], "version": "1", "data": {}, "max_bytes": 0}]),
+            "ops[0].max_bytes: 0 is not in",
+        ),
         (json!([{"op": "mel"}]), "ops[0].op: bands need a known rate"),
         (json!([resample, {"op": "mel", "f_max": 9000}]), "ops[1].f_max: 9000 is not in 0..=8000"),
         (json!([resample, {"op": "mel", "f_min": 8000}]), "ops[1].f_min"),
@@ -123,6 +147,8 @@ fn what_draws_chance_says_so() {
         (json!({"op": "gain", "db": [0, 1]}), true),
         (json!({"op": "speed", "factors": [0.9]}), false),
         (json!({"op": "noise", "snr": [3, 3]}), true),
+        (json!({"op": "mix_noise", "snr": [3, 3], "version": "1", "data": {}}), true),
+        (json!({"op": "mix_noise", "snr": [3, 3], "version": "1", "data": {}, "p": 0}), false),
         (json!({"op": "random_crop", "samples": 3}), true),
         (json!({"op": "center_crop", "samples": 3}), false),
     ] {
