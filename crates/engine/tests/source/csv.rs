@@ -1,8 +1,12 @@
 //! CSV and TSV tables as datasets: rows with what they name, sound, broken and hostile.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
+use crate::common::*;
 use forebay_core::manifest::FieldKind;
+use forebay_core::plan::Shuffle;
+use forebay_core::recipe::Recipe;
 use forebay_core::{ErrorKind, SampleId};
+use forebay_engine::LoaderConfig;
 use forebay_engine::source::verify::{FindingKind, VerifyOptions, verify};
 use forebay_engine::source::{
     Dataset, FieldValue, OpenOptions, SourceKind, decodable, open, open_with_store,
@@ -197,6 +201,40 @@ fn absolute_urls_are_read_where_they_lie() {
 }
 
 #[test]
+fn rows_feed_a_recipe_and_the_order_is_exact_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut table = "path,label,text\n".to_owned();
+    for n in 0..40 {
+        put(folder.path(), &format!("f/{n}.bin"), &vec![n; usize::from(n) + 1]);
+        table += &format!("f/{n}.bin,{n},text {n}\n");
+    }
+    put(folder.path(), "t.csv", table.as_bytes());
+    let dataset = opened(&folder, "t.csv").unwrap();
+    let recipe = Recipe::from_json(
+        r#"[{"field": "path", "decode": {"kind": "bytes"}}, {"field": "label", "decode": {"kind": "label"}},
+            {"field": "text", "decode": {"kind": "bytes"}}]"#,
+    )
+    .unwrap();
+    let config = || LoaderConfig { shuffle: Shuffle::Full, ..alone(4) };
+    let batches = epoch(&mut loader(&dataset, &recipe, config()));
+    assert_each_once(ids(&batches), 40);
+    for batch in &batches {
+        let (_, forebay_ops::Column::Bytes(payloads)) = &batch.columns[0] else { panic!("no bytes") };
+        let (_, forebay_ops::Column::Bytes(texts)) = &batch.columns[2] else { panic!("no text") };
+        for ((id, payload), text) in batch.ids.iter().zip(payloads).zip(texts) {
+            assert_eq!(payload[..], vec![id.0 as u8; id.0 as usize + 1]);
+            assert_eq!(text[..], *format!("text {}", id.0).as_bytes());
+        }
+    }
+    let mut first = loader(&dataset, &recipe, config());
+    let taken = steps(&mut first, 3);
+    let cursor = first.cursor();
+    let mut rest = loader(&dataset, &recipe, config());
+    rest.seek(cursor).unwrap();
+    assert_eq!([ids(&taken), ids(&epoch(&mut rest))].concat(), ids(&batches));
+}
+
+#[test]
 fn a_kept_manifest_is_used_until_a_row_or_a_file_changes() {
     let folder = folder_with("file\nimages/one.bin\n");
     let first = opened(&folder, "train.csv").unwrap();
@@ -208,7 +246,9 @@ fn a_kept_manifest_is_used_until_a_row_or_a_file_changes() {
     assert!(after.notes().iter().any(|note| note.contains("was written again")), "{:?}", after.notes());
     assert_eq!(sample(&after, 0), [text("file", "longer than before")]);
     put(folder.path(), "train.csv", b"file\nimages/two.bin\nimages/one.bin\n");
-    assert_eq!(opened(&folder, "train.csv").unwrap().manifest().len(), 2);
+    let longer = opened(&folder, "train.csv").unwrap();
+    assert_eq!(longer.manifest().len(), 2);
+    assert!(longer.notes().iter().any(|note| note.contains("`train.csv` has ")), "{:?}", longer.notes());
     fs::remove_file(folder.path().join("images/two.bin")).unwrap();
     assert!(opened(&folder, "train.csv").unwrap_err().report().contains("no file"));
 }

@@ -4,7 +4,7 @@
 //! is looked up once, before the manifest is built, and faults are reported together.
 
 use super::index::Table;
-use super::store::{Home, LinkedStore, META_KEY, Told, is_own};
+use super::store::{Home, LinkedStore, Told, tables};
 use crate::source::options::OpenOptions;
 use crate::source::table::Faults;
 use forebay_core::manifest::Manifest;
@@ -243,9 +243,9 @@ pub(in crate::source) async fn changed(
     store: &LinkedStore,
     parallel: usize,
 ) -> Result<Option<String>> {
-    let told = manifest.meta().get(META_KEY).cloned().unwrap_or_default();
-    let linked: Vec<u32> =
-        (0..manifest.object_count()).filter(|object| !is_own(&told, &manifest.object(*object).key)).collect();
+    let tables = tables(manifest).unwrap_or_default();
+    let linked = |object: &u32| !tables.contains(&*manifest.object(*object).key);
+    let linked: Vec<u32> = (0..manifest.object_count()).filter(linked).collect();
     let all = !store.is_remote() && linked.len() <= COMPARED_FILES;
     let step = if all { 1 } else { linked.len().div_ceil(SPOT_CHECKS).max(1) };
     let compare = linked.into_iter().step_by(step).map(|object| async move {

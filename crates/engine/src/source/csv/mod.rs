@@ -11,7 +11,7 @@ mod store;
 
 pub(super) use index::{Table, index};
 pub(super) use links::{Links, changed};
-pub(super) use store::{Home, LinkedStore, META_KEY, asking_store, reading_store};
+pub(super) use store::{Home, LinkedStore, META_KEY, asking_store, reading_store, tables};
 
 use super::inventory::Inventory;
 use super::options::{OpenOptions, Progress};

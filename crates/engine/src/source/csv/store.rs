@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,10 +41,10 @@ pub(in crate::source) struct Told {
     pub(super) roots: Vec<String>,
 }
 
-/// Whether a key is that of a table, going by the manifest's meta.
-pub(super) fn is_own(told: &serde_json::Value, key: &str) -> bool {
-    let files = told.get("files").and_then(|files| files.as_array());
-    files.is_some_and(|files| files.iter().any(|file| file.as_str() == Some(key)))
+/// The keys of the tables of a manifest; `None` when it is of another kind.
+pub(in crate::source) fn tables(manifest: &Manifest) -> Option<HashSet<&str>> {
+    let files = manifest.meta().get(META_KEY)?.get("files")?.as_array()?;
+    Some(files.iter().filter_map(|file| file.as_str()).collect())
 }
 
 /// The store through which a dataset is read that a manifest describes. `store` has the tables and what lies beside them.
