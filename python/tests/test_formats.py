@@ -62,7 +62,7 @@ def test_tables_are_read_as_the_csv_module_wrote_them(tmp_path: Path) -> None:
             fb.raw("path"),
             fb.label("label"),
             fb.label("n"),
-            fb.npy("score", shape=()),
+            fb.npy("score", shape=(1,), dtype="f64"),
             fb.text("text"),
         ]
         with fb.Loader(data, recipe, batch_size=3, shuffle=True, seed=2) as loader:
@@ -75,7 +75,7 @@ def test_tables_are_read_as_the_csv_module_wrote_them(tmp_path: Path) -> None:
             path, label, score, text = received[int(str(wanted["n"]))]
             assert bytes(path) == f"payload {wanted['n']}".encode()
             assert (["cat", "dog"][label], text) == (wanted["label"], wanted["text"])
-            assert float(score) == wanted["score"]
+            assert float(score[0]) == wanted["score"]
 
 
 def test_members_of_a_zip_are_grouped_as_those_of_a_tar(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ use forebay_engine::source::{
     Dataset, FieldValue, OpenOptions, SourceKind, decodable, open, open_with_store,
 };
 use forebay_store::MemoryStore;
+use forebay_testkit::server::{BUCKET, Objects, SlowServer};
 use futures::executor::block_on;
 use proptest::prelude::*;
 use std::fs;
@@ -232,6 +233,32 @@ fn rows_feed_a_recipe_and_the_order_is_exact_over_a_restart() {
     let mut rest = loader(&dataset, &recipe, config());
     rest.seek(cursor).unwrap();
     assert_eq!([ids(&taken), ids(&epoch(&mut rest))].concat(), ids(&batches));
+}
+
+#[test]
+fn tables_and_what_they_name_may_lie_behind_servers() {
+    let far = SlowServer::start(Objects::new().with("far/a b.bin", b"far")).unwrap();
+    let url = format!("{}/{BUCKET}/far/a%20b.bin", far.url());
+    let table = format!("path,mask_path,n\nnear/x.bin,{url},1\n");
+    let objects = Objects::new().with("t.csv", table.as_bytes()).with("near/x.bin", b"near");
+    let objects = objects.with("hostile.csv", b"path\nfile:///etc/passwd\n");
+    let server = SlowServer::start(objects).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let open_far = |name: &str| {
+        let spec = [format!("{}/{BUCKET}/{name}", server.url())];
+        runtime.block_on(async {
+            let dataset = open(&spec, &options(&folder)).await?;
+            dataset.read_sample(SampleId(0)).await
+        })
+    };
+    for _ in 0..2 {
+        // The second time by the kept manifest.
+        let mut fields = open_far("t.csv").unwrap();
+        fields.sort_by(|one, other| one.0.cmp(&other.0));
+        assert_eq!(fields, [text("mask_path", "far"), int("n", 1), text("path", "near")]);
+    }
+    assert!(open_far("hostile.csv").unwrap_err().report().contains("file of this machine"));
 }
 
 #[test]

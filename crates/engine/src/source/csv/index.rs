@@ -169,7 +169,7 @@ impl Reading {
         Ok(())
     }
 
-    fn text<'a>(&self, at: usize, cell: &'a Cow<'_, [u8]>) -> Result<&'a str> {
+    fn text<'a>(&self, at: usize, cell: &'a [u8]) -> Result<&'a str> {
         std::str::from_utf8(cell).map_err(|error| {
             let name = self.names.get(at).map_or(String::new(), |name| format!(" (`{name}`)"));
             let byte = error.valid_up_to();
@@ -296,7 +296,7 @@ impl Words {
         for cells in all {
             match cells {
                 Cells::Values { words: Some(words), ints: None, .. } => {
-                    names.extend(words.names.iter().cloned())
+                    names.extend(words.names.iter().cloned());
                 }
                 Cells::Values { words: Some(_), ints: Some(ints), .. } => {
                     names.extend(ints.iter().flatten().map(i64::to_string));

@@ -4,7 +4,7 @@
 //! is looked up once, before the manifest is built, and faults are reported together.
 
 use super::index::Table;
-use super::store::{Home, LinkedStore, Told, tables};
+use super::store::{Home, LinkedStore, MAX_ROOTS, Told, tables};
 use crate::source::options::OpenOptions;
 use crate::source::table::Faults;
 use forebay_core::manifest::Manifest;
@@ -27,9 +27,6 @@ const ASKED_FILES: usize = 1000;
 /// A kept manifest with more files than this, or far away, is compared with some of them.
 const COMPARED_FILES: usize = 50_000;
 const SPOT_CHECKS: usize = 32;
-
-/// Most stores that the rows of one dataset may name.
-const MAX_ROOTS: usize = 64;
 
 /// The columns whose cells name files: by names that mean a path, else `key`, else names that mean a URL.
 pub(super) fn file_columns(names: &[String]) -> Vec<usize> {

@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// Key of the manifest's meta under which it stands what rows need to be read.
 pub(in crate::source) const META_KEY: &str = "csv";
 
+/// Most stores that the rows of one dataset may name.
+pub(super) const MAX_ROOTS: usize = 64;
+
 /// The root of files of this machine.
 const FILES: &str = "file://";
 
@@ -70,10 +73,15 @@ pub(in crate::source) fn asking_store(
 }
 
 fn told(manifest: &Manifest) -> Result<Told> {
-    serde_json::from_value(manifest.meta().get(META_KEY).cloned().unwrap_or_default()).map_err(|cause| {
+    let said = manifest.meta().get(META_KEY).cloned().unwrap_or_default();
+    let told: Told = serde_json::from_value(said).map_err(|cause| {
         Error::unsupported("read a manifest: it describes rows in a way that this release does not know")
             .with_source(cause)
-    })
+    })?;
+    if told.roots.len() > MAX_ROOTS {
+        return Err(Error::corrupt(format!("read a manifest: its rows name more than {MAX_ROOTS} stores")));
+    }
+    Ok(told)
 }
 
 /// Store and key of a URL; `None` for keys of the table's own store.
