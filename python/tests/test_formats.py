@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import zipfile
 from pathlib import Path
@@ -40,6 +41,41 @@ def test_lines_of_json_are_samples(tmp_path: Path) -> None:
             for row, score in enumerate(batch["score"]):
                 received[int(score)] = (batch["text"][row], batch["vector"][row].tolist())
     assert received == {n: (f"líne {n}", [n, 2 * n]) for n in range(10)}
+
+
+def test_tables_are_read_as_the_csv_module_wrote_them(tmp_path: Path) -> None:
+    rows = [
+        {"path": f"files/{n}.bin", "label": ["dog", "cat"][n % 2], "n": n, "score": n / 4, "text": text}
+        for n, text in enumerate(['a, "b"', "two\nlines", "tab\there", "é", "it's", "\r\n", " spaces "])
+    ]
+    (tmp_path / "files").mkdir()
+    for row in rows:
+        (tmp_path / str(row["path"])).write_bytes(f"payload {row['n']}".encode())
+    for dialect, name in [("excel", "a.csv"), ("unix", "b.csv"), ("excel-tab", "c.tsv")]:
+        with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]), dialect=dialect)
+            writer.writeheader()
+            writer.writerows(rows)
+        data = fb.open(tmp_path / name)
+        assert (data.kind, len(data), data.class_names) == ("csv", len(rows), ["cat", "dog"])
+        recipe = [
+            fb.raw("path"),
+            fb.label("label"),
+            fb.label("n"),
+            fb.npy("score", shape=(1,), dtype="f64"),
+            fb.text("text"),
+        ]
+        with fb.Loader(data, recipe, batch_size=3, shuffle=True, seed=2) as loader:
+            received = {}
+            for batch in loader:
+                for row, n in enumerate(batch["n"]):
+                    received[int(n)] = tuple(batch[name][row] for name in ("path", "label", "score", "text"))
+        assert sorted(received) == list(range(len(rows)))
+        for wanted in rows:
+            path, label, score, text = received[int(str(wanted["n"]))]
+            assert bytes(path) == f"payload {wanted['n']}".encode()
+            assert (["cat", "dog"][label], text) == (wanted["label"], wanted["text"])
+            assert float(score[0]) == wanted["score"]
 
 
 def test_members_of_a_zip_are_grouped_as_those_of_a_tar(tmp_path: Path) -> None:

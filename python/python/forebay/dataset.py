@@ -168,11 +168,11 @@ def open(
         or `synthetic://?samples=1000&bytes=4096`. Several parts may be given as a list or joined by `::`;
         braces, globs and `${NAME}` are replaced.
     labels: a CSV or JSONL file of labels for a folder of files. Looked for in the folder when not given.
-    kind: `tar`, `tfrecord`, `jsonl`, `zip`, `recordio`, `mds`, `litdata`, `tokens`, `parquet`, `tree` or `table`, when
-        it should not be guessed.
+    kind: `tar`, `tfrecord`, `jsonl`, `csv`, `zip`, `recordio`, `mds`, `litdata`, `tokens`, `parquet`, `tree` or
+        `table`, when it should not be guessed.
     manifest_dir: where manifests are kept between runs.
     storage_options: what a remote store is told: `endpoint`, credentials, trust (`docs/guide/remote.md`). Files of this
-        machine take none.
+        machine take none, but for tables whose rows name objects of remote stores.
     local: a folder that `forebay stage` filled with objects of this dataset, or with some of them. What is whole there,
         in the version that the store has now, is read there, the rest from the store. Nothing else changes.
     follow: open what `materialize` has written so far: the shards from the first on without a gap, as a dataset of its

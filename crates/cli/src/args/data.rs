@@ -48,6 +48,8 @@ pub(crate) enum Kind {
     Tfrecord,
     /// Lines of JSON.
     Jsonl,
+    /// Rows of CSV or TSV files, with the files that they name.
+    Csv,
     /// Zip archives.
     Zip,
     /// RecordIO files, as MXNet writes them.
@@ -104,6 +106,7 @@ impl Kind {
             Self::Tar => SourceKind::Tar,
             Self::Tfrecord => SourceKind::Tfrecord,
             Self::Jsonl => SourceKind::Jsonl,
+            Self::Csv => SourceKind::Csv,
             Self::Zip => SourceKind::Zip,
             Self::Recordio => SourceKind::Recordio,
             Self::Mds => SourceKind::Mds,

@@ -31,7 +31,7 @@ pub(crate) use raw::{
     BenchArgs, CacheHostArgs, ConfigArgs, ConfigCommand, ConfigShowArgs, DemoArgs, IndexArgs, InfoArgs,
     PackArgs, ReferenceArgs, ShowArgs, VerifyArgs,
 };
-pub(crate) use reshard::{ReshardArgs, ReshardJob};
+pub(crate) use reshard::{ConvertArgs, ReshardArgs, ReshardJob};
 pub(crate) use resolved::{DemoPlan, PackPlan, ShowPlan};
 pub(crate) use service::{
     AskArgs, CredentialArgs, DispatcherArgs, DrainArgs, LookArgs, MakeCredentialsArgs, TopArgs,
@@ -105,6 +105,17 @@ pub(crate) enum Command {
   forebay pack images/ shards/ --labels labels.csv --shuffle --seed 7
   forebay pack images/train --to s3://bucket/shards/ --to-option endpoint=http://127.0.0.1:9000")]
     Pack(PackArgs),
+
+    /// Write a dataset of any format as tar or TFRecord shards.
+    ///
+    /// Takes whatever `info` understands: folders, CSV, JSONL, TFRecord, MDS, LitData, RecordIO, Parquet, zip, tokens, tar. Samples
+    /// keep their order, fields their names and payloads their bytes. The result is the same bytes on every run, a shard appears
+    /// under its name only when it is complete, and a run that was killed goes on where it ended when it is started again.
+    #[command(after_help = "Examples:
+  forebay convert train.csv shards/ --to tar
+  forebay convert 'old/train-*.tfrecord' shards/ --to tar --max-bytes 500MB
+  forebay convert s3://bucket/mds/ records/ --to tfrecord-gz --prefix val")]
+    Convert(ConvertArgs),
 
     /// Write shards again: in another order, of another size or format.
     ///

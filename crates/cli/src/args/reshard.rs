@@ -1,4 +1,4 @@
-//! `forebay reshard`: its flags, and what they ask for.
+//! `forebay reshard` and `forebay convert`: their flags, and what they ask for.
 
 use super::Data;
 use super::data::HowArgs;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// `forebay reshard`.
 #[derive(Debug, Args)]
 pub(crate) struct ReshardArgs {
-    /// The shards, of any format that `info` understands.
+    /// The shards, or any other dataset that `info` understands.
     #[arg(value_name = "SPEC")]
     pub(crate) from: String,
     /// The folder for the new shards; it is made when it is missing.
@@ -55,6 +55,37 @@ pub(crate) struct ReshardArgs {
     pub(crate) how: HowArgs,
 }
 
+/// `forebay convert`.
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// What `info` understands: a folder, a table, shards or files of any format, also behind a URL.
+    #[arg(value_name = "SOURCE")]
+    pub(crate) from: String,
+    /// The folder for the shards; it is made when it is missing.
+    #[arg(value_name = "DEST")]
+    pub(crate) out: PathBuf,
+    /// The format of the shards.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) to: ShardFormat,
+    /// Shards are called PREFIX-000000.tar and so on.
+    #[arg(long, default_value = "train", value_name = "PREFIX")]
+    pub(crate) prefix: String,
+    /// Most samples of one shard.
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub(crate) max_count: u64,
+    /// Most bytes of payloads in one shard, such as `500MB` or `1GiB`.
+    #[arg(long, default_value = "1GiB", value_name = "SIZE")]
+    pub(crate) max_bytes: String,
+    /// Bytes of samples that are held at once; beyond it they go to temporary files.
+    #[arg(long, default_value = "1GiB", value_name = "SIZE")]
+    pub(crate) memory: String,
+    /// Replace shards that exist already.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
 /// A format that is written.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ShardFormat {
@@ -80,7 +111,12 @@ pub(crate) enum OrderBy {
 /// What `reshard` does.
 #[derive(Debug)]
 pub(crate) struct ReshardJob {
+    /// What the line of progress says.
+    pub(crate) doing: &'static str,
     pub(crate) data: Data,
+    /// Where shards go, and what their names begin with.
+    pub(crate) out: PathBuf,
+    pub(crate) prefix: String,
     pub(crate) options: ReshardOptions,
 }
 
@@ -121,7 +157,32 @@ impl ReshardArgs {
         };
         let memory_bytes = bytes("memory", &self.memory)?;
         let options = ReshardOptions { order, shards, memory_bytes, spill_dir: self.spill_dir.clone() };
-        Ok(ReshardJob { data: self.how.resolve(vec![self.from.clone()])?, options })
+        let data = self.how.resolve(vec![self.from.clone()])?;
+        let (out, prefix) = (self.out.clone(), self.prefix.clone());
+        Ok(ReshardJob { doing: "resharding", data, out, prefix, options })
+    }
+}
+
+impl ConvertArgs {
+    /// Samples keep their order; the rest is resharding.
+    pub(crate) fn resolve(&self) -> Result<ReshardJob> {
+        let reshard = ReshardArgs {
+            from: self.from.clone(),
+            out: self.out.clone(),
+            prefix: self.prefix.clone(),
+            format: self.to,
+            order: OrderBy::Stored,
+            seed: 0,
+            map: None,
+            rest_last: false,
+            max_count: self.max_count,
+            max_bytes: self.max_bytes.clone(),
+            memory: self.memory.clone(),
+            spill_dir: None,
+            overwrite: self.overwrite,
+            how: self.how.clone(),
+        };
+        Ok(ReshardJob { doing: "converting", ..reshard.resolve()? })
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Verify(args) => verify::run(&args, context),
         Command::Index(args) => index::run(&args, context),
         Command::Pack(args) => pack(args.resolve()?, context),
+        Command::Convert(args) => reshard::run(&args.resolve()?, context),
         Command::Reshard(args) => reshard::run(&args.resolve()?, context),
         Command::Stage(args) => stage::run(&args.resolve()?, context),
         Command::Materialize(args) => materialize::run(&args.resolve()?, context),

@@ -1,20 +1,20 @@
 //! `forebay pack`: a dataset into tar shards, sample by sample. Where they go is in `target`.
 
-mod target;
+pub(super) mod target;
 
 use super::{Context, Done, counted, size};
 use crate::args::PackPlan;
 use crate::progress::Progress;
 use forebay_core::manifest::{FieldKind, Manifest};
 use forebay_core::plan::{Sampler, Shuffle};
-use forebay_core::{Error, Result, SampleId};
+use forebay_core::{Error, Result};
+use forebay_engine::reshard::ShardKeys;
 use forebay_engine::shard::ShardWriter;
-use forebay_engine::source::{Dataset, FieldValue, SourceKind};
+use forebay_engine::source::{Dataset, FieldValue};
 use futures::{StreamExt, stream};
 use serde_json::json;
-use std::collections::HashSet;
+use std::path::Path;
 use target::{Packed, Target};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Samples that are read ahead of the one being written: enough to keep a disk busy, few enough to bound memory.
 const READ_AHEAD: usize = 16;
@@ -77,6 +77,11 @@ pub(super) fn run(plan: &PackPlan, context: &Context) -> Result<Done> {
     })))
 }
 
+/// Writes the names of classes beside shards; returns where.
+pub(super) async fn put_classes(folder: &Path, prefix: &str, names: &[String]) -> Result<String> {
+    Target::Folder(folder.to_path_buf()).put_classes(prefix, names).await
+}
+
 fn totals(shards: &[Packed]) -> (u64, u64) {
     shards.iter().fold((0, 0), |(samples, bytes), shard| (samples + shard.samples, bytes + shard.bytes))
 }
@@ -89,7 +94,7 @@ fn write(plan: &PackPlan, target: &Target, dataset: &Dataset, context: &Context)
         None => (Shuffle::Sequential, 0),
     };
     let order = Sampler::new(manifest, shuffle, seed)?.plan(0);
-    let mut keys = Keys::new(dataset);
+    let mut keys = ShardKeys::new(dataset);
     let label = label_field(manifest);
     let mut writer = ShardWriter::new(target.writer_options(plan))?;
     let bar = Progress::new(&context.report, "packing", "samples", manifest.len());
@@ -131,71 +136,5 @@ fn payload(value: &FieldValue) -> Vec<u8> {
     match value {
         FieldValue::Payload(bytes) => bytes.to_vec(),
         FieldValue::Int(value) => value.to_string().into_bytes(),
-    }
-}
-
-/// Keys for the shards. A file's key loses its extension, which is the name of its field, and dots in the file name,
-/// at which a shard's key would end. Files that differ in nothing else keep the extension behind `_`.
-struct Keys<'a> {
-    manifest: &'a Manifest,
-    files: bool,
-    /// Hashes of short keys that several samples would have.
-    ambiguous: HashSet<u64>,
-    used: HashSet<u64>,
-}
-
-impl<'a> Keys<'a> {
-    fn new(dataset: &'a Dataset) -> Self {
-        let manifest = dataset.manifest();
-        let files = matches!(dataset.kind(), SourceKind::Tree | SourceKind::Table);
-        let mut ambiguous = HashSet::new();
-        if files {
-            let mut seen = HashSet::new();
-            for sample in 0..manifest.len() {
-                let hash = xxh3_64(short(&manifest.key(SampleId(sample))).0.as_bytes());
-                if !seen.insert(hash) {
-                    ambiguous.insert(hash);
-                }
-            }
-        }
-        Self { manifest, files, ambiguous, used: HashSet::new() }
-    }
-
-    fn of(&mut self, sample: SampleId) -> Result<String> {
-        let stored = self.manifest.key(sample);
-        let key = if self.files {
-            let (key, extension) = short(&stored);
-            if self.ambiguous.contains(&xxh3_64(key.as_bytes())) { format!("{key}_{extension}") } else { key }
-        } else {
-            stored.clone()
-        };
-        if !self.used.insert(xxh3_64(key.as_bytes())) {
-            let message = format!("write sample `{stored}`: another sample has the key `{key}` already");
-            return Err(Error::invalid_config(message).with_hint("rename one of the two"));
-        }
-        Ok(key)
-    }
-}
-
-/// A file's key in a shard, and its extension.
-fn short(path: &str) -> (String, String) {
-    let (folder, name) = path.rsplit_once('/').map_or(("", path), |(folder, name)| (folder, name));
-    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
-    let stem = stem.replace('.', "_");
-    let key = if folder.is_empty() { stem } else { format!("{folder}/{stem}") };
-    (key, extension.to_lowercase())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::short;
-
-    #[test]
-    fn a_key_in_a_shard_has_no_dot_in_its_file_name() {
-        for (path, key, extension) in
-            [("cat/001.jpg", "cat/001", "jpg"), ("v1.2/a.b.PNG", "v1.2/a_b", "png"), ("plain", "plain", "")]
-        {
-            assert_eq!(short(path), (key.to_owned(), extension.to_owned()));
-        }
     }
 }

@@ -1,5 +1,6 @@
-//! `forebay reshard`: shards into others, in another order, size or format.
+//! `forebay reshard` and `forebay convert`: a dataset into shards, in another order, size or format.
 
+use super::pack::put_classes;
 use super::{Context, Done, counted, size};
 use crate::args::ReshardJob;
 use crate::progress::Progress;
@@ -10,17 +11,25 @@ use serde_json::json;
 
 pub(super) fn run(job: &ReshardJob, context: &Context) -> Result<Done> {
     let dataset = context.open(&job.data)?;
-    let bar = Progress::new(&context.report, "resharding", "steps", 2 * dataset.manifest().len());
+    let bar = Progress::new(&context.report, job.doing, "steps", 2 * dataset.manifest().len());
     let mut progress = |done: u64, total: u64| {
         bar.set(done, total);
         context.interrupt.check()
     };
     let made = context.wait(reshard(&dataset, &job.options, &mut progress))??;
     drop(bar);
+    let classes = match dataset.class_names() {
+        Some(names) => Some(context.wait(put_classes(&job.out, &job.prefix, names))??),
+        None => None,
+    };
     let report = &context.report;
     for shard in &made.shards {
         let (samples, bytes) = (counted(shard.samples, "sample"), size(shard.bytes));
         report.line(format_args!("{}: {samples}, {bytes}", shard.path.display()));
+    }
+    if let Some(classes) = &classes {
+        let names = dataset.class_names().map_or(0, <[String]>::len);
+        report.line(format_args!("{classes}: {}", counted(names as u64, "class name")));
     }
     let (samples, bytes) = made
         .shards
@@ -37,6 +46,7 @@ pub(super) fn run(job: &ReshardJob, context: &Context) -> Result<Done> {
         "samples": samples,
         "bytes": bytes,
         "shards": made.shards.iter().map(shard).collect::<Vec<_>>(),
+        "classes": classes,
         "kept": kept,
         "spilled_bytes": made.spilled_bytes,
         "peak_bytes": made.peak_bytes,

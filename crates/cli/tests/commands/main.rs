@@ -5,6 +5,7 @@ mod cache;
 mod cache_host;
 mod capacity;
 mod config;
+mod convert;
 mod demo;
 mod dispatcher;
 mod general;

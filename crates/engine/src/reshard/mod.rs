@@ -1,4 +1,4 @@
-//! Samples of shards into other shards: in another order, of another size or format, with bounded memory.
+//! Samples of any dataset into shards: in another order, of another size or format, with bounded memory.
 //!
 //! Which sample goes where is settled before anything is read ([`order`], [`Layout`]): so the result does not depend on
 //! memory, threads or interruptions. Then the samples are read once, in the order in which they lie, and put into a bucket
@@ -9,13 +9,15 @@
 //! reads only what the others need.
 
 mod card;
+mod keys;
 pub mod order;
 mod spill;
 
+pub use keys::ShardKeys;
 pub use order::{Order, Rest};
 
 use crate::shard::{Cell, KEY_FEATURE, ShardInfo, ShardWriter, ShardWriterOptions};
-use crate::source::{Dataset, FieldValue, SourceKind, blocking};
+use crate::source::{Dataset, FieldValue, blocking};
 use card::Card;
 use forebay_core::manifest::Manifest;
 use forebay_core::{Error, Result, SampleId};
@@ -67,7 +69,6 @@ pub async fn reshard(
     options: &ReshardOptions,
     progress: &mut dyn FnMut(u64, u64) -> Result<()>,
 ) -> Result<Resharded> {
-    refuse_files(dataset)?;
     let manifest = dataset.manifest();
     let positions = order::positions(manifest, &options.order)?;
     let layout = Layout::new(manifest, &positions, &options.shards)?;
@@ -76,6 +77,7 @@ pub async fn reshard(
     let wanted: Vec<u64> = (0..manifest.len())
         .filter(|sample| !kept.contains(&layout.shard_of(positions[*sample as usize])))
         .collect();
+    let keys = ShardKeys::new(dataset);
     let total = 2 * wanted.len() as u64;
     let folder = options.spill_dir.clone().unwrap_or_else(|| card.folder().to_owned());
     let mut buckets = Buckets::new(folder, options.memory_bytes);
@@ -85,7 +87,7 @@ pub async fn reshard(
     let mut done = 0;
     while let Some((_, (sample, fields))) = read.next().await {
         let position = positions[sample as usize];
-        let held = Held { position, key: manifest.key(SampleId(sample)), fields: fields? };
+        let held = Held { position, key: keys.name(SampleId(sample)), fields: fields? };
         buckets.put(layout.shard_of(position), &named(held))?;
         done += 1;
         progress(done, total)?;
@@ -141,15 +143,6 @@ fn named(mut held: Held) -> Held {
         *name = name.replace('/', ".");
     }
     held
-}
-
-/// Keys of files end in their extension, which is no key of a shard.
-fn refuse_files(dataset: &Dataset) -> Result<()> {
-    if matches!(dataset.kind(), SourceKind::Tree | SourceKind::Table | SourceKind::Synthetic) {
-        let message = format!("reshard `{}`: it holds no shards", dataset.url());
-        return Err(Error::unsupported(message).with_hint("`forebay pack` makes shards of files"));
-    }
-    Ok(())
 }
 
 /// Where the new shards begin: a pure function of the order and the lengths in the manifest.

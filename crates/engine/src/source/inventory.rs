@@ -130,7 +130,7 @@ fn not_a_shard(store: &dyn Store, key: &str, url: &str) -> Error {
 
 /// The endings that tell shards.
 fn shard_endings() -> &'static str {
-    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.zip`, `.rec`, `.mds`, `.parquet`, or of tokens `.bin`, `.u16` or `.u32`"
+    "`.tar`, `.tar.gz`, `.tgz`, `.tfrecord`, `.jsonl`, `.csv`, `.tsv`, `.zip`, `.rec`, `.mds`, `.parquet`, or of tokens `.bin`, `.u16` or `.u32`"
 }
 
 async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Result<Vec<ObjectMeta>> {
@@ -144,7 +144,8 @@ async fn objects_of(store: &dyn Store, item: &Item, options: &OpenOptions) -> Re
             return glob_match(glob, key);
         }
         let kind = shard_name(key);
-        kind.is_some_and(|kind| kind != SourceKind::Tokens || options.kind == Some(kind))
+        let shy = |kind| matches!(kind, SourceKind::Tokens | SourceKind::Csv);
+        kind.is_some_and(|kind| !shy(kind) || options.kind == Some(kind))
             && options.kind.is_none_or(|asked| kind == Some(asked))
             && !key[prefix.len()..].contains('/')
     };
@@ -183,6 +184,11 @@ async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &st
             }
             _ => others.push(meta.key),
         }
+    }
+    // A table beside shards is about them; alone, it is the dataset.
+    if options.kind.is_none() && records.iter().any(|(kind, _)| *kind != SourceKind::Csv) {
+        let stray = records.extract_if(.., |(kind, _)| *kind == SourceKind::Csv);
+        others.extend(stray.map(|(_, meta)| meta.key));
     }
     // Any file may be called `.bin`: it is a file of tokens where nothing else is there, or where that is said.
     let is_tokens = |kind: SourceKind| kind == SourceKind::Tokens;

@@ -3,6 +3,7 @@
 //! A kept manifest is only ever a shortcut. One that is missing, stale, broken or cannot be written costs time, never
 //! correctness: it is built again and the user is told why.
 
+use super::csv;
 use super::inventory::Inventory;
 use super::locate::is_packed;
 use super::options::{OpenOptions, SourceKind};
@@ -104,7 +105,10 @@ pub(super) fn stale(manifest: &Manifest, inventory: &Inventory) -> Option<String
     {
         return None;
     }
-    let mut known = (0..manifest.object_count()).map(|object| manifest.object(object));
+    // What rows name is not in the inventory.
+    let tables = csv::tables(manifest);
+    let known = (0..manifest.object_count()).map(|object| manifest.object(object));
+    let mut known = known.filter(|object| tables.as_ref().is_none_or(|own| own.contains(&*object.key)));
     for found in &inventory.objects {
         let Some(known) = known.next() else { return Some(format!("`{}` is new", found.key)) };
         if known.key != found.key {

@@ -2,6 +2,7 @@
 
 use super::options::extension;
 use forebay_core::{Error, Result};
+use forebay_ops::record::csv;
 
 /// The largest file of labels that is read.
 pub(super) const MAX_LABEL_BYTES: u64 = 1 << 30;
@@ -32,8 +33,8 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Rows> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match extension(name).as_deref() {
         Some("jsonl" | "ndjson") => json_lines(text).map_err(doing),
-        Some("csv") => separated(text, ',').map_err(doing),
-        Some("tsv") => separated(text, '\t').map_err(doing),
+        Some("csv") => separated(text, b',').map_err(doing),
+        Some("tsv") => separated(text, b'\t').map_err(doing),
         _ => Err(doing(Error::unsupported("its name does not end in `.csv`, `.tsv` or `.jsonl`"))),
     }
 }
@@ -66,13 +67,14 @@ fn json_lines(text: &str) -> Result<Rows> {
     Ok(table)
 }
 
-/// RFC 4180: quotes around fields that hold separators, quotes (doubled) or line ends.
-fn separated(text: &str, separator: char) -> Result<Rows> {
-    let mut records = Records { text, separator, line: 1 };
+/// The first row names the columns.
+fn separated(text: &str, separator: u8) -> Result<Rows> {
+    let mut records = csv::rows(text.as_bytes(), separator);
     let Some((_, header)) = records.next().transpose()? else {
         return Err(Error::corrupt("it is empty, and its first line must name the columns"));
     };
-    let columns: Vec<String> = header.into_iter().map(|name| name.trim().to_string()).collect();
+    let columns: Vec<String> =
+        header.iter().map(|name| String::from_utf8_lossy(name).trim().to_string()).collect();
     let mut rows = Vec::new();
     for record in records {
         let (line, fields) = record?;
@@ -80,7 +82,7 @@ fn separated(text: &str, separator: char) -> Result<Rows> {
             let (have, want) = (fields.len(), columns.len());
             return Err(Error::corrupt(format!("line {line} has {have} fields, the header has {want}")));
         }
-        rows.push((line, fields.iter().map(|field| cell(field)).collect()));
+        rows.push((line, fields.iter().map(|field| cell(&String::from_utf8_lossy(field))).collect()));
     }
     Ok(Rows { columns, rows })
 }
@@ -89,88 +91,6 @@ fn cell(text: &str) -> Cell {
     match text.trim() {
         "" => Cell::Missing,
         trimmed => trimmed.parse().map_or_else(|_| Cell::Text(text.to_string()), Cell::Int),
-    }
-}
-
-struct Records<'a> {
-    text: &'a str,
-    separator: char,
-    line: u64,
-}
-
-impl Iterator for Records<'_> {
-    type Item = Result<(u64, Vec<String>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        // Blank lines, often the last one, are no records.
-        while let Some(rest) = self.text.strip_prefix("\r\n").or_else(|| self.text.strip_prefix('\n')) {
-            self.text = rest;
-            self.line += 1;
-        }
-        if self.text.is_empty() {
-            return None;
-        }
-        let start = self.line;
-        let mut fields = Vec::new();
-        loop {
-            let field = if self.text.starts_with('"') { self.quoted() } else { Ok(self.plain()) };
-            match field {
-                Ok(field) => fields.push(field),
-                Err(error) => {
-                    self.text = "";
-                    return Some(Err(error));
-                }
-            }
-            if let Some(rest) = self.text.strip_prefix(self.separator) {
-                self.text = rest;
-                continue;
-            }
-            self.text = self.text.strip_prefix("\r\n").or_else(|| self.text.strip_prefix('\n')).unwrap_or("");
-            self.line += 1;
-            return Some(Ok((start, fields)));
-        }
-    }
-}
-
-impl Records<'_> {
-    fn plain(&mut self) -> String {
-        let end = self.text.find([self.separator, '\n']).unwrap_or(self.text.len());
-        let mut field = &self.text[..end];
-        self.text = &self.text[end..];
-        if field.ends_with('\r') && !self.text.starts_with(self.separator) {
-            field = &field[..field.len() - 1];
-        }
-        field.to_string()
-    }
-
-    fn quoted(&mut self) -> Result<String> {
-        let start = self.line;
-        let mut field = String::new();
-        self.text = &self.text[1..];
-        loop {
-            let Some(quote) = self.text.find('"') else {
-                return Err(Error::corrupt(format!("the quote opened on line {start} is never closed")));
-            };
-            let part = &self.text[..quote];
-            self.line += part.matches('\n').count() as u64;
-            field.push_str(part);
-            self.text = &self.text[quote + 1..];
-            match self.text.strip_prefix('"') {
-                Some(rest) => {
-                    field.push('"');
-                    self.text = rest;
-                }
-                None if self.text.is_empty() || self.text.starts_with([self.separator, '\n', '\r']) => {
-                    return Ok(field);
-                }
-                None => {
-                    return Err(Error::corrupt(format!(
-                        "text follows a closing quote on line {}",
-                        self.line
-                    )));
-                }
-            }
-        }
     }
 }
 
@@ -212,8 +132,8 @@ mod tests {
     fn faults_name_file_and_line() {
         for (name, bytes, wanted) in [
             ("l.csv", &b"file,label\na\n"[..], "line 2 has 1 fields"),
-            ("l.csv", b"file,label\n\"a,1\n", "opened on line 2"),
-            ("l.csv", b"file\n\"a\"b\n", "closing quote on line 2"),
+            ("l.csv", b"file,label\n\"a,1\n", "line 2: column 1: the quote around it is never closed"),
+            ("l.csv", b"file\n\"a\"b\n", "line 2: column 1: text follows its closing quote"),
             ("l.csv", b"", "it is empty"),
             ("l.csv", b"file\n\xff\n", "byte 5 is not UTF-8"),
             ("l.jsonl", b"{}\n[1]\n", "line 2 is not a JSON object"),

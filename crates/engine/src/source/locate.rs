@@ -120,6 +120,7 @@ pub(super) fn shard_name(key: &str) -> Option<SourceKind> {
         "tgz" if plain == name => Some(SourceKind::Tar),
         "tfrecord" | "tfrecords" | "tfrec" => Some(SourceKind::Tfrecord),
         "jsonl" | "ndjson" => Some(SourceKind::Jsonl),
+        "csv" | "tsv" => Some(SourceKind::Csv),
         "zip" if plain == name => Some(SourceKind::Zip),
         "rec" if plain == name => Some(SourceKind::Recordio),
         "mds" => Some(SourceKind::Mds),
@@ -255,7 +256,7 @@ fn local_path(part: &str) -> Result<PathBuf> {
 }
 
 /// `%41` becomes `A`; anything that is not two hex digits stays as it is.
-fn percent_decoded(text: &str) -> String {
+pub(super) fn percent_decoded(text: &str) -> String {
     let (bytes, mut decoded, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
     while at < bytes.len() {
         let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());

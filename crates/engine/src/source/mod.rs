@@ -1,10 +1,11 @@
 //! A dataset on a store: where samples are found, how their manifest is built, kept and found to be stale.
 //!
 //! [`open`] turns a spec (`data/train`, `shards/train-{000..146}.tar`, `a.fbm`) into a [`Dataset`]. The kinds have a
-//! file each: [`shards`](self) of tar members, [`records`](self) of other formats, a [`tree`](self) of class folders, a [`table`](self) of files with
+//! file each: [`shards`](self) of tar members, [`records`](self) of other formats, rows of [`csv`](self) files with what they name, a [`tree`](self) of class folders, a [`table`](self) of files with
 //! labels, [`rows`](open_rows) of a table, [`synthetic`] bytes, a [`mix()`] of several, a [`join()`] of several by key. Finding what a spec means is `locate`, the cache of manifests is `kept`, checking
 //! every byte is [`verify`]. Fetching for a plan is not here: the engine reads locations from the manifest.
 
+mod csv;
 mod dataset;
 mod decodable;
 #[cfg(feature = "cassandra")]

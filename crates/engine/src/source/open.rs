@@ -10,7 +10,7 @@ use super::locate::{self, Item};
 use super::manifest_file::{manifest_behind, open_manifest};
 use super::materialized::{self, Followed};
 use super::opening::Opening;
-use super::options::OpenOptions;
+use super::options::{OpenOptions, SourceKind};
 use super::origin::DataSpec;
 use super::synthetic::{SyntheticSpec, synthetic};
 use forebay_core::{Error, Result};
@@ -51,7 +51,7 @@ async fn find(spec: &[String], options: &OpenOptions) -> Result<Dataset> {
         // What it describes may lie far away.
         return open_manifest(&located.root, key, url, options).await;
     }
-    refuse_options(options, &url)?;
+    check_options(&located.items, options, &url)?;
     let folder = options.manifest_dir.clone().or_else(|| kept::default_folder(options));
     let identity: Vec<String> =
         located.items.iter().map(|item| format!("{}: {item:?}", located.root.display())).collect();
@@ -104,6 +104,16 @@ pub(super) fn refuse_options(options: &OpenOptions, url: &str) -> Result<()> {
     Err(Error::unsupported(message).with_hint("leave storage_options out"))
 }
 
+/// As [`refuse_options`], but for tables: their rows may name objects of remote stores.
+fn check_options(items: &[Item], options: &OpenOptions, url: &str) -> Result<()> {
+    let table = |key: &str| locate::shard_name(key) == Some(SourceKind::Csv);
+    let table = |item: &Item| matches!(item, Item::Key(key) | Item::Pattern(key) if table(key));
+    if options.kind == Some(SourceKind::Csv) || items.iter().all(table) {
+        return Ok(());
+    }
+    refuse_options(options, url)
+}
+
 /// Samples that are no stored objects have no copy.
 fn refuse_copy(options: &OpenOptions, url: &str) -> Result<()> {
     if options.local.is_none() {
@@ -128,19 +138,20 @@ pub async fn open_with_store(
     Opening { store, data, items, root: None, remote: None, kept, options, url }.run().await
 }
 
-/// The objects that a spec means, without opening them; for `verify`.
+/// The objects that a spec means, without opening them, their store, and its root when it is a remote one; for `verify`.
 pub(super) async fn take_inventory(
     spec: &[String],
     options: &OpenOptions,
-) -> Result<(Arc<dyn Store>, Inventory)> {
+) -> Result<(Arc<dyn Store>, Option<String>, Inventory)> {
     let parts = locate::expand(spec, options)?;
-    let (store, items): (Arc<dyn Store>, _) = if let Some(located) = locate::locate_remote(&parts)? {
-        (patient(&remote::open(&located.root, &options.storage_options)?), located.items)
+    let (store, root, items): (Arc<dyn Store>, _, _) = if let Some(located) = locate::locate_remote(&parts)? {
+        let store = patient(&remote::open(&located.root, &options.storage_options)?);
+        (store, Some(located.root), located.items)
     } else {
-        refuse_options(options, &spec.join("::"))?;
         let located = locate::locate_local(&parts)?;
-        (Arc::new(LocalStore::new(located.root)), located.items)
+        check_options(&located.items, options, &spec.join("::"))?;
+        (Arc::new(LocalStore::new(located.root)), None, located.items)
     };
     let inventory = inventory::take(store.as_ref(), &items, options, &spec.join("::")).await?;
-    Ok((store, inventory))
+    Ok((store, root, inventory))
 }

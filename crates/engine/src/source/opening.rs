@@ -6,7 +6,7 @@ use super::kept::{self, Kept};
 use super::labels::{self, MAX_LABEL_BYTES};
 use super::locate::Item;
 use super::options::{OpenOptions, SourceKind};
-use super::{blocking, parquet, reading, records, shards, table, tree};
+use super::{blocking, csv, parquet, reading, records, shards, table, tree};
 use forebay_core::manifest::Manifest;
 use forebay_core::{Error, ErrorKind, Result};
 use forebay_store::{ByteRange, LocalStore, ObjectMeta, Store};
@@ -54,7 +54,14 @@ impl Opening<'_> {
             inventory::take(self.store.as_ref(), &self.items, self.options, &self.url).await?;
         let label_store = self.find_labels(&mut inventory).await?;
         if let Some(manifest) = kept {
-            match kept::stale(&manifest, &inventory) {
+            let stale = match kept::stale(&manifest, &inventory) {
+                None if inventory.kind == SourceKind::Csv => {
+                    let asking = csv::asking_store(&manifest, &self.store, self.home())?;
+                    csv::changed(&manifest, &asking, self.options.parallel).await?
+                }
+                stale => stale,
+            };
+            match stale {
                 None => return self.dataset(manifest, notes).await,
                 Some(reason) => {
                     tracing::warn!(dataset = self.url, reason, "manifest is stale");
@@ -74,8 +81,14 @@ impl Opening<'_> {
         let local = self.root.as_ref().map(|root| reading::local(root, manifest.total_bytes()));
         let data = local.as_ref().unwrap_or(&self.data);
         let data = reading::copied(data, self.options.local.as_deref(), &manifest, &mut notes).await?;
-        let store = reading::expanded(&manifest, &data)?;
+        let store = reading::expanded(&manifest, &data, self.home())?;
         Dataset::with_notes(manifest, store, self.url, notes)
+    }
+
+    fn home(&self) -> csv::Home<'_> {
+        // A store that the caller brought has no root that a URL could name.
+        let remote = self.remote.as_deref().or(self.root.is_none().then_some(""));
+        csv::Home { remote, options: &self.options.storage_options }
     }
 
     async fn build(&self, found: &Found, notes: &mut Vec<String>) -> Result<Manifest> {
@@ -87,6 +100,11 @@ impl Opening<'_> {
             "inventory": kept::fingerprint(inventory),
         });
         let bytes = match inventory.kind {
+            SourceKind::Csv => {
+                let copy = self.options.local.as_deref();
+                let store = reading::copied_objects(&self.store, copy, &inventory.objects).await?;
+                csv::build(&store, self.home(), inventory, self.options, meta, notes).await?
+            }
             kind if kind.is_shards() => {
                 let keys = inventory.objects.iter().map(|object| object.key.as_str());
                 let copy = self.options.local.as_deref();

@@ -16,6 +16,8 @@ pub enum SourceKind {
     Tfrecord,
     /// Lines of JSON.
     Jsonl,
+    /// Rows of CSV or TSV files, with the files that they name.
+    Csv,
     /// Zip archives.
     Zip,
     /// RecordIO files, as MXNet writes them.
@@ -49,6 +51,7 @@ impl SourceKind {
             Self::Tar => "tar",
             Self::Tfrecord => "tfrecord",
             Self::Jsonl => "jsonl",
+            Self::Csv => "csv",
             Self::Zip => "zip",
             Self::Recordio => "recordio",
             Self::Mds => "mds",
@@ -70,12 +73,13 @@ impl SourceKind {
     }
 
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Tar,
         Self::Tree,
         Self::Table,
         Self::Tfrecord,
         Self::Jsonl,
+        Self::Csv,
         Self::Zip,
         Self::Recordio,
         Self::Mds,
@@ -109,7 +113,13 @@ impl SourceKind {
     pub(super) fn is_records(self) -> bool {
         matches!(
             self,
-            Self::Tfrecord | Self::Jsonl | Self::Zip | Self::Recordio | Self::Tokens | Self::Parquet
+            Self::Tfrecord
+                | Self::Jsonl
+                | Self::Csv
+                | Self::Zip
+                | Self::Recordio
+                | Self::Tokens
+                | Self::Parquet
         ) || self.is_described()
     }
 

@@ -1,6 +1,7 @@
 //! The store that a dataset is read through: past the page cache or not, from a copy or not, compressed shards
 //! expanded.
 
+use super::csv::{self, Home};
 use super::locate::is_packed;
 use super::{SourceKind, blocking, parquet, shards};
 use crate::memory::available_memory_bytes;
@@ -27,14 +28,21 @@ pub(crate) fn local(root: &Path, bytes: u64) -> Arc<dyn Store> {
     ))
 }
 
-/// `store`, or one that shows compressed shards as what they hold.
-pub(super) fn expanded(manifest: &Manifest, store: &Arc<dyn Store>) -> Result<Arc<dyn Store>> {
+/// `store`, or one that shows compressed shards as what they hold, and what rows name.
+pub(super) fn expanded(
+    manifest: &Manifest,
+    store: &Arc<dyn Store>,
+    home: Home<'_>,
+) -> Result<Arc<dyn Store>> {
     let kind = manifest.meta().get("kind").and_then(|kind| kind.as_str()).and_then(SourceKind::from_name);
     if !kind.is_some_and(SourceKind::is_shards) {
         return Ok(Arc::clone(store));
     }
     if kind == Some(SourceKind::Parquet) {
         return parquet::reading_store(manifest, store);
+    }
+    if kind == Some(SourceKind::Csv) {
+        return csv::reading_store(manifest, store, home);
     }
     let keys: Vec<_> =
         (0..manifest.object_count()).map(|object| manifest.object(object).key.into_owned()).collect();

@@ -11,7 +11,8 @@ use std::collections::{BTreeSet, HashMap};
 const FILE_COLUMNS: [&str; 7] = ["file", "filename", "file_name", "path", "key", "image", "image_path"];
 
 /// Column names whose text is a class name.
-const CLASS_COLUMNS: [&str; 7] = ["label", "cls", "class", "class_name", "category", "target", "y"];
+pub(super) const CLASS_COLUMNS: [&str; 7] =
+    ["label", "cls", "class", "class_name", "category", "target", "y"];
 
 /// How many faults of one kind are named.
 const NAMED: usize = 20;
@@ -175,30 +176,33 @@ fn match_rows(
     Ok(row_of)
 }
 
-#[derive(Default)]
-struct Faults {
+/// Faults of one kind, of which the first are named.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
     named: Vec<String>,
     count: usize,
 }
 
 impl Faults {
-    fn add(&mut self, fault: impl FnOnce() -> String) {
+    pub(super) fn add(&mut self, fault: impl FnOnce() -> String) {
         self.count += 1;
         if self.named.len() < NAMED {
             self.named.push(fault());
         }
     }
 
-    fn check(self, name: &str) -> Result<()> {
-        if self.count == 0 {
-            return Ok(());
-        }
+    /// All in a sentence; nothing when there are none.
+    pub(super) fn list(&self) -> Option<String> {
         let more = match self.count - self.named.len() {
             0 => String::new(),
             more => format!("; and {more} more"),
         };
-        let message =
-            format!("read labels `{name}`: {} rows fit no file: {}{more}", self.count, self.named.join("; "));
+        (self.count > 0).then(|| format!("{}{more}", self.named.join("; ")))
+    }
+
+    fn check(self, name: &str) -> Result<()> {
+        let Some(list) = self.list() else { return Ok(()) };
+        let message = format!("read labels `{name}`: {} rows fit no file: {list}", self.count);
         Err(Error::invalid_config(message)
             .with_hint("files are named by their path below the folder, with or without extension"))
     }

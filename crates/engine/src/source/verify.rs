@@ -3,6 +3,7 @@
 //! Memory: one shard's list of members and a small map entry for each sample, so that a key used twice in different
 //! shards is found. Findings beyond a limit are counted, not kept.
 
+mod csv;
 mod findings;
 mod members;
 mod parquet;
@@ -13,6 +14,7 @@ mod rows;
 
 pub use findings::{Finding, FindingKind, KEPT_FINDINGS, VerifyReport};
 
+use super::csv::Home;
 use super::inventory::Inventory;
 use super::open::take_inventory;
 use super::options::{OpenOptions, SourceKind, field_name};
@@ -46,11 +48,13 @@ pub async fn verify(
     if let Some(report) = rows::verify(spec, options, verify, found).await? {
         return Ok(report);
     }
-    let (store, inventory) = take_inventory(spec, options).await?;
+    let (stored, root, inventory) = take_inventory(spec, options).await?;
     let keys = inventory.objects.iter().map(|object| object.key.as_str());
-    let store = if inventory.kind.is_shards() { shards::reading_store(&store, keys) } else { store };
+    let store =
+        if inventory.kind.is_shards() { shards::reading_store(&stored, keys) } else { Arc::clone(&stored) };
+    let home = Home { remote: root.as_deref(), options: &options.storage_options };
     let mut run = Run { store, verify, found, report: VerifyReport::default(), seen: HashMap::new() };
-    run.objects(&inventory, options).await?;
+    run.objects(&inventory, &stored, home, options).await?;
     Ok(run.report)
 }
 
@@ -64,7 +68,13 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn objects(&mut self, inventory: &Inventory, options: &OpenOptions) -> Result<()> {
+    async fn objects(
+        &mut self,
+        inventory: &Inventory,
+        stored: &Arc<dyn Store>,
+        home: Home<'_>,
+        options: &OpenOptions,
+    ) -> Result<()> {
         let mut waiting = Vec::new();
         for (number, object) in inventory.objects.iter().enumerate() {
             self.report.objects += 1;
@@ -73,6 +83,8 @@ impl Run<'_> {
                 self.try_all(std::mem::take(&mut waiting), options.parallel).await?;
             } else if inventory.kind == SourceKind::Parquet {
                 self.parquet(object, options.parallel).await?;
+            } else if inventory.kind == SourceKind::Csv {
+                self.rows(object, stored, home, options).await?;
             } else if inventory.kind.is_records() {
                 self.records(inventory, object, options.parallel).await?;
             } else {

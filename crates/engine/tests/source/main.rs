@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod csv;
 mod described;
 mod folder;
 mod listing;

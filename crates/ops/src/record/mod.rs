@@ -9,6 +9,7 @@
 //! larger than the record or a stated limit is allocated for one.
 
 pub mod columns;
+pub mod csv;
 pub mod example;
 pub mod json_line;
 pub mod litdata;
@@ -60,6 +61,10 @@ pub enum Format {
     Tfrecord,
     /// A line of text that is a JSON object.
     JsonLine,
+    /// A row of values separated by commas.
+    Csv,
+    /// A row of values separated by tabs.
+    Tsv,
     /// A member of a zip archive with its local header.
     ZipMember,
     /// A record of a RecordIO file.
@@ -102,6 +107,8 @@ impl RecordSpec {
         match self.format {
             Format::Tfrecord => tfrecord::take(record, &names),
             Format::JsonLine => json_line::take(record, &names),
+            Format::Csv => csv::take(record, &self.columns, &names, b','),
+            Format::Tsv => csv::take(record, &self.columns, &names, b'\t'),
             Format::ZipMember => zip_member::take(record, &names),
             Format::Recordio => recordio::take(record, &names),
             Format::Mds => mds::take(record, &self.columns, &names),

@@ -19,8 +19,12 @@ from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
 from .analyze import AnalyzeBench
+<<<<<<< HEAD
 from .cluster import ClusterBench
 from .modalities import ModalitiesBench
+=======
+from .formats import FormatsBench
+>>>>>>> ha
 from .service import ServiceBench
 from .sweep import SweepBench, add_options
 from .wan import WanBench
@@ -30,6 +34,7 @@ BENCHES: dict[str, type[Bench]] = {
     "raw": RawBench,
     "files": FilesBench,
     "functions": FunctionsBench,
+    "formats": FormatsBench,
     "wan": WanBench,
     "cache": CacheBench,
     "service": ServiceBench,
@@ -44,6 +49,7 @@ _EXAMPLES = """examples:
   forebay bench raw --json             reading without decoding, as one JSON object
   forebay bench files                  files and shards on this disk, with a cold page cache
   forebay bench functions              a Python function in a recipe beside a bare thread pool
+  forebay bench formats                TFRecord, Parquet, MDS, LitData and tar beside their own readers
   forebay bench wan --only objects     115 KB objects over an emulated line of 1 Gb/s and 100 ms
   forebay bench cache                  hits from memory and disk beside memcpy and direct reads
   forebay bench service                batches from a worker and a shared process, beside tf.data service

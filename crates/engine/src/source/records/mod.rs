@@ -194,6 +194,8 @@ pub(super) fn key_stem(key: &str) -> &str {
         ".tfrec",
         ".jsonl",
         ".ndjson",
+        ".csv",
+        ".tsv",
         ".rec",
         ".parquet",
     ];
