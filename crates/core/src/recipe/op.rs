@@ -342,7 +342,7 @@ impl Op {
     }
 
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 33] = [
+    pub const NAMES: [&str; 34] = [
         "resize",
         "center_crop",
         "random_crop",

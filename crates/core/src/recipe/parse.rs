@@ -291,7 +291,7 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// A sound op of each name with all of its parameters.
-pub(super) fn op_templates() -> [Value; 33] {
+pub(super) fn op_templates() -> [Value; 34] {
     let interval = [0.5, 1.0];
     let function = json!({"name": "module:name", "source": "", "random": false});
     [

@@ -19,12 +19,9 @@ from ._images import ImagesBench
 from ._raw import RawBench
 from ._wan_servers import UnavailableBenchError
 from .analyze import AnalyzeBench
-<<<<<<< HEAD
 from .cluster import ClusterBench
-from .modalities import ModalitiesBench
-=======
 from .formats import FormatsBench
->>>>>>> ha
+from .modalities import ModalitiesBench
 from .service import ServiceBench
 from .sweep import SweepBench, add_options
 from .wan import WanBench
