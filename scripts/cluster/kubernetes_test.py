@@ -104,11 +104,14 @@ def restarts(pod: dict[str, Any]) -> int:
 
 
 class Store:
-    """One object over HTTP, given at a pace, separately for each address that asks."""
+    """One object over HTTP, given at a pace, separately for each connection: a worker has one.
+
+    Addresses do not tell pods apart: where they ask from may be hidden behind their node's.
+    """
 
     def __init__(self, payload: bytes) -> None:
-        paces: dict[str, threading.Lock] = {}
-        given: Counter[str] = Counter()
+        paces: dict[tuple[str, int], threading.Lock] = {}
+        given: Counter[tuple[str, int]] = Counter()
         self.samples_per_second = RATE
         store = self
 
@@ -127,7 +130,7 @@ class Store:
                 end = min(int(asked[2]) + 1 if asked and asked[2] else len(payload), len(payload))
                 part = payload[begin:end]
                 # A worker reads the shard once to index it; that is not what is measured here.
-                who = self.client_address[0]
+                who = self.client_address
                 given[who] += len(part) if with_body else 0
                 if with_body and given[who] > 1.1 * len(payload):
                     with paces.setdefault(who, threading.Lock()):
