@@ -227,7 +227,7 @@ def test_tokens_are_those_of_the_tokenizers_package(tmp_path: Path, kind: str) -
     data = write_texts(tmp_path / "texts", texts)
     for special in (True, False):
         column = fb.text("txt").tokenize(tmp_path / "tokenizer.json", add_special_tokens=special)
-        with fb.Loader(data, [column], batch_size=7, workers=2) as loader:
+        with fb.Loader(data, [column], batch_size=7, num_workers=2) as loader:
             made = [row.tolist() for batch in loader for row in batch["txt"]]
         assert made == [reference.encode(text, add_special_tokens=special).ids for text in texts]
 

@@ -103,13 +103,11 @@ async fn recordings(op: &MixNoise) -> Result<Vec<(String, Bytes)>> {
                 inputs.fill(&mut values, sample, field, &came);
             }
             inputs.take(sample, &mut values)?;
-            match values.pop() {
-                Some(Input::Payload(payload)) => Ok((inputs.key(sample), payload)),
-                _ => {
-                    let why = format!("sample `{}` of `{url}` has no `{}`", inputs.key(sample), op.field);
-                    Err(Error::corrupt(why).with_hint("name the field of the recordings by `field`"))
-                }
-            }
+            let Some(Input::Payload(payload)) = values.pop() else {
+                let why = format!("sample `{}` of `{url}` has no `{}`", inputs.key(sample), op.field);
+                return Err(Error::corrupt(why).with_hint("name the field of the recordings by `field`"));
+            };
+            Ok((inputs.key(sample), payload))
         }
     };
     // In the order of the dataset, whatever comes first: a draw is the number of a recording.

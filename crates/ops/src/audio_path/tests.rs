@@ -256,7 +256,7 @@ fn mixed(payload: &Bytes, op: &Json, noise: Vec<(String, Bytes)>, sample: u64) -
     program.prepare(&context, &input, &mut writer.slots(), &mut program.scratch())?;
     writer.commit();
     match batch.finish(&[true])?.swap_remove(0).1 {
-        Column::Tensors(mut made) => Ok(floats(made.swap_remove(0).data.as_slice())),
+        Column::Tensor { data, .. } => Ok(floats(data.as_slice())),
         other => panic!("{other:?}"),
     }
 }

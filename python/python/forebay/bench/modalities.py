@@ -21,6 +21,8 @@ CASES = {
     "packing": ("forebay", "python"),
     "augment": ("forebay", "torchvision"),
 }
+STANDS_IN = {"audio": "scipy"}
+"""Whom a goal is about only where none of the others could be measured."""
 GOALS = {"audio": 3.0, "windows": 5.0, "packing": 3.0, "augment": 2.0}
 
 
@@ -105,13 +107,15 @@ class ModalitiesBench(Bench):
         }
 
     def bars(self, medians: dict[str, Figures]) -> list[dict[str, Any]]:
-        """Against the fastest of the others in each case."""
+        """Against the fastest of those whom each goal is about."""
         found = []
         for case, (_, *others) in CASES.items():
             mine = medians.get(f"{case}_forebay")
             measured = {who: medians[f"{case}_{who}"] for who in others if f"{case}_{who}" in medians}
             if mine is None or not measured:
                 continue
+            if len(measured) > 1:
+                measured.pop(STANDS_IN.get(case, ""), None)
             who, best = max(measured.items(), key=lambda pair: pair[1]["samples_per_second"])
             times = mine["samples_per_second"] / best["samples_per_second"]
             found.append(bar(f"{case} against {who}", times, f">= {GOALS[case]}", "x"))

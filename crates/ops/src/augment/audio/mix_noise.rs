@@ -76,16 +76,13 @@ impl Recording {
     /// So many samples from a drawn place on, at the rate that `sinc` gives.
     fn part(&self, wanted: u64, rng: &mut Rng, sinc: Option<&Sinc>, max_samples: u64) -> Result<Vec<f32>> {
         let audio = Audio::open(&self.payload)?;
-        let (whole, samples) = match self.header.samples {
-            Some(samples) => (None, samples),
+        let (whole, samples) = if let Some(samples) = self.header.samples {
+            (None, samples)
+        } else {
             // Its header does not know its length: all of it tells.
-            None => {
-                let mut all = Audio::open(&self.payload)?.decode(max_samples)?;
-                super::channels::mono(&mut all);
-                let only = all.channels.pop().unwrap_or_default();
-                let samples = only.len() as u64;
-                (Some(only), samples)
-            }
+            let all = only_channel(Audio::open(&self.payload)?.decode(max_samples)?);
+            let samples = all.len() as u64;
+            (Some(all), samples)
         };
         let total = sinc.map_or(samples, |sinc| sinc.len(samples));
         if total == 0 {
@@ -94,13 +91,10 @@ impl Recording {
         let place = rng.below(if total > wanted { total - wanted + 1 } else { total });
         let part = if total > wanted { place..place + wanted } else { 0..total };
         let needed = sinc.map_or(part.clone(), |sinc| sinc.needs(&part, samples));
-        let source = match whole {
-            Some(all) => all[needed.start as usize..needed.end as usize].to_vec(),
-            None => {
-                let mut wave = audio.decode_part(needed.clone(), max_samples)?;
-                super::channels::mono(&mut wave);
-                wave.channels.pop().unwrap_or_default()
-            }
+        let source = if let Some(all) = whole {
+            all[needed.start as usize..needed.end as usize].to_vec()
+        } else {
+            only_channel(audio.decode_part(needed.clone(), max_samples)?)
         };
         let made = resampled(source, needed.start, &part, sinc);
         if total > wanted {
@@ -108,6 +102,12 @@ impl Recording {
         }
         Ok(made.iter().copied().cycle().skip(place as usize).take(wanted as usize).collect())
     }
+}
+
+/// The mean of all channels.
+fn only_channel(mut wave: Waveform) -> Vec<f32> {
+    super::channels::mono(&mut wave);
+    wave.channels.pop().unwrap_or_default()
 }
 
 fn resampled(source: Vec<f32>, at: u64, part: &Range<u64>, sinc: Option<&Sinc>) -> Vec<f32> {
