@@ -123,7 +123,7 @@ fn several_tables_are_one_dataset_when_their_columns_agree() {
     store.insert("b/two.csv", b"file,label\nx.bin,cat\n".to_vec()).unwrap();
     store.insert("c/other.csv", b"file\nx.bin\n".to_vec()).unwrap();
     for folder in ["a", "b", "c"] {
-        store.insert(&format!("{folder}/x.bin"), folder.as_bytes().to_vec()).unwrap();
+        store.insert(format!("{folder}/x.bin"), folder.as_bytes().to_vec()).unwrap();
     }
     let store = Arc::new(store);
     let spec = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
@@ -204,11 +204,11 @@ fn absolute_urls_are_read_where_they_lie() {
 #[test]
 fn rows_feed_a_recipe_and_the_order_is_exact_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let mut table = "path,label,text\n".to_owned();
-    for n in 0..40 {
+    let row = |n: u8| {
         put(folder.path(), &format!("f/{n}.bin"), &vec![n; usize::from(n) + 1]);
-        table += &format!("f/{n}.bin,{n},text {n}\n");
-    }
+        format!("f/{n}.bin,{n},text {n}\n")
+    };
+    let table = std::iter::once("path,label,text\n".to_owned()).chain((0..40).map(row)).collect::<String>();
     put(folder.path(), "t.csv", table.as_bytes());
     let dataset = opened(&folder, "t.csv").unwrap();
     let recipe = Recipe::from_json(
