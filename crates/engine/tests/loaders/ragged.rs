@@ -43,8 +43,11 @@ fn rows(column: &Column) -> Vec<Vec<u8>> {
     }
 }
 
+/// Ids of a batch, and the rows of each of its columns.
+type Received = Vec<(Vec<u64>, Vec<Vec<Vec<u8>>>)>;
+
 /// Ids and values of every batch that jobs of these sizes receive, each but the last stopped after so many steps.
-fn received(jobs: &[(u64, usize)], make: &dyn Fn(u64, u64) -> Loader) -> Vec<(Vec<u64>, Vec<Vec<Vec<u8>>>)> {
+fn received(jobs: &[(u64, usize)], make: &dyn Fn(u64, u64) -> Loader) -> Received {
     let (mut cursor, mut all) = (Cursor::start_of(1), Vec::new());
     for (number, (world, stop)) in jobs.iter().enumerate() {
         let mut ranks: Vec<Loader> = (0..*world).map(|rank| make(rank, *world)).collect();

@@ -110,12 +110,11 @@ pub fn cells(row: &[u8], separator: u8) -> Result<Vec<Cow<'_, [u8]>>> {
     let (mut cells, mut rest) = (Vec::new(), row);
     loop {
         let broken = |why: &str| Error::corrupt(format!("column {}: {why}", cells.len() + 1));
-        let (cell, left) = match rest.strip_prefix(b"\"") {
-            Some(inside) => quoted(inside).ok_or_else(|| broken("the quote around it is never closed"))?,
-            None => {
-                let end = rest.iter().position(|byte| *byte == separator).unwrap_or(rest.len());
-                (Cow::Borrowed(&rest[..end]), &rest[end..])
-            }
+        let (cell, left) = if let Some(inside) = rest.strip_prefix(b"\"") {
+            quoted(inside).ok_or_else(|| broken("the quote around it is never closed"))?
+        } else {
+            let end = rest.iter().position(|byte| *byte == separator).unwrap_or(rest.len());
+            (Cow::Borrowed(&rest[..end]), &rest[end..])
         };
         if cell.len() > MAX_CELL_BYTES {
             let why = format!("column {}: it has {} bytes", cells.len() + 1, cell.len());
@@ -144,7 +143,7 @@ fn quoted(inside: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
         let doubled = inside.get(quote + 1) == Some(&b'"');
         let part = &inside[from..quote + usize::from(doubled)];
         match &mut cell {
-            Cow::Borrowed(known) if known.is_empty() => cell = Cow::Borrowed(part),
+            Cow::Borrowed([]) => cell = Cow::Borrowed(part),
             known => known.to_mut().extend_from_slice(part),
         }
         if !doubled {
@@ -191,21 +190,21 @@ pub(super) fn take(row: &Bytes, columns: &[Column], names: &[&str], separator: u
     }
     let one = |name: &&str| match columns.iter().position(|column| column.name == *name) {
         None => Ok(Taken::Missing),
-        Some(at) => value(&columns[at].encoding, &cells[at], row)
+        Some(at) => value(&columns[at].encoding, cells[at].clone(), row)
             .map_err(|error| error.while_doing(format_args!("take column `{name}`"))),
     };
     names.iter().map(one).collect()
 }
 
 /// An empty cell is a missing field.
-fn value(encoding: &str, cell: &Cow<'_, [u8]>, row: &Bytes) -> Result<Taken> {
+fn value(encoding: &str, cell: Cow<'_, [u8]>, row: &Bytes) -> Result<Taken> {
     match (encoding, cell) {
         (_, cell) if cell.is_empty() => Ok(Taken::Missing),
         (TEXT, Cow::Borrowed(cell)) => Ok(Taken::Bytes(row.slice_ref(cell))),
-        (TEXT, Cow::Owned(cell)) => Ok(Taken::Bytes(cell.clone().into())),
+        (TEXT, Cow::Owned(cell)) => Ok(Taken::Bytes(cell.into())),
         (FLOAT, cell) if cell.trim_ascii().is_empty() => Ok(Taken::Missing),
         (FLOAT, cell) => {
-            number(cell).map(Taken::Float).ok_or_else(|| Error::corrupt("its cell is not a number"))
+            number(&cell).map(Taken::Float).ok_or_else(|| Error::corrupt("its cell is not a number"))
         }
         (other, _) => Err(super::columns::refused(other)),
     }
