@@ -8,7 +8,7 @@ use forebay_core::{Error, SampleId};
 use forebay_engine::source::{
     self, FieldValue, JoinOptions, MissingPartner, OpenOptions, Progress, SourceKind,
 };
-use forebay_engine::source::{SyntheticPayload, SyntheticSpec};
+use forebay_engine::source::{DataSpec, SyntheticPayload, SyntheticSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
@@ -188,7 +188,7 @@ impl Dataset {
             let why = format!("name `{}` in a recipe: it was not opened from a spec", dataset.url());
             Error::unsupported(why).with_hint("open a dataset that is stored")
         });
-        let spec = spec.and_then(|spec| spec.for_recipe()).map_err(|error| raise(py, &error))?;
+        let spec = spec.and_then(DataSpec::for_recipe).map_err(|error| raise(py, &error))?;
         Ok(spec.to_string())
     }
 
