@@ -57,7 +57,7 @@ def test_tables_are_read_as_the_csv_module_wrote_them(tmp_path: Path) -> None:
             writer.writeheader()
             writer.writerows(rows)
         data = fb.open(tmp_path / name)
-        assert (data.kind, len(data), data.class_names) == ("csv", len(rows), ["cat", "dog"])
+        assert (data.kind, len(data), data.classes) == ("csv", len(rows), ["cat", "dog"])
         recipe = [
             fb.raw("path"),
             fb.label("label"),
