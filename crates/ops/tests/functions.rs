@@ -212,7 +212,7 @@ fn what_does_not_fit_together_is_said_before_anything_is_called() {
         (
             r#"[{"field": "a", "decode": "npy", "ops": [{"op": "pad_batch"}]},
                 {"op": "map", "function": "m:f", "fields": ["a"]}]"#,
-            "padded when its batch is closed",
+            "put together when its batch is closed",
         ),
         (
             r#"[{"field": "a", "decode": "text"}, {"op": "map_batch", "function": "m:f"},
