@@ -32,4 +32,4 @@ TMPDIR=$folder timeout --kill-after 10 600 unshare -n -p -f --kill-child --mount
     for number in 1 2 3; do ip address add "10.77.0.$number/32" dev lo; done
     exec "$@"
 ' ray-test .venv-cluster/bin/python -m pytest python/cluster/test_ray*.py -W default --timeout 200 \
-    --junitxml=target/test-logs/pytest-cluster-ray.xml "$@"
+    --junitxml=target/test-logs/cluster-ray.xml "$@"
