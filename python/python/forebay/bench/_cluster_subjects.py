@@ -32,12 +32,13 @@ SOON_SECONDS = 60.0
 @contextmanager
 def _ray_cluster(settings: Settings, workers: int | tuple[int, int]) -> Iterator[Any]:
     """A service on a Ray of one node, which is made for it."""
+    # Ray reads it when it is imported. Whoever has no token would get one, as a file at home that all later clusters
+    # must know.
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     import ray
 
     import forebay.ray
 
-    # Whoever has no token would get one, as a file at home that all later clusters must know.
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     with tempfile.TemporaryDirectory(prefix="fr-") as folder:
         ray.init(
             num_cpus=16,
