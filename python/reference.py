@@ -23,6 +23,7 @@ SECTIONS: dict[str, list[Any]] = {
     "Data": [fb.open, fb.synthetic, fb.Dataset],
     "Recipes": [
         fb.image,
+        fb.video,
         fb.audio,
         fb.label,
         fb.text,
@@ -33,6 +34,7 @@ SECTIONS: dict[str, list[Any]] = {
         fb.boxes,
         fb.Image,
         fb.Boxes,
+        fb.Video,
         fb.Audio,
         fb.Text,
         fb.Tokens,

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *("first-batch", "resume", "sharding", "functions", "audio", "text", "detection"),
-    *("frameworks", "materialize"),
+    *("frameworks", "materialize", "video"),
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -106,9 +106,9 @@ fn payload_recipe(manifest: &Manifest, recipe: &Recipe) -> Result<Option<Recipe>
         return Ok(None);
     }
     // Numbers are read along, so that the cache sees the same fields.
-    let columns = columns.iter().map(|(name, is_payload)| {
+    let columns = columns.iter().enumerate().map(|(number, (field, is_payload))| {
         let kind = if *is_payload { "bytes" } else { "label" };
-        serde_json::json!({"field": name, "decode": {"kind": kind}})
+        serde_json::json!({"field": field, "name": number.to_string(), "decode": {"kind": kind}})
     });
     Recipe::from_value(columns.collect::<Vec<_>>().into()).map(Some)
 }

@@ -3,13 +3,20 @@
 //! Resolved once when a loader is built, so that a recipe asking for a field nobody has is an error before the first
 //! batch, and looked up per sample afterwards without comparing names. A field may lie inside a record
 //! ([`forebay_ops::record`]): then the record is what is fetched, and [`Inputs::take`] takes the field out of it, on the
-//! thread that prepares.
+//! thread that prepares. A video may lie in a field for each frame: they are fetched like several fields, and put together
+//! in the order of their numbers.
 
+mod origin;
+
+pub(crate) use self::origin::{field_names, records_of, stored_names, token_bytes};
+
+use self::origin::{Origin, origins_of, refusal};
+use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Location, Manifest};
-use forebay_core::recipe::{Decode, FieldRecipe, Recipe};
+use forebay_core::recipe::Recipe;
 use forebay_core::{Error, Facts, Result, SampleId};
 use forebay_ops::Input;
-use forebay_ops::record::{self, Format, RecordSpec};
+use forebay_ops::record::{self, RecordSpec};
 use std::sync::Arc;
 
 /// Where each column's values come from, in order of preference.
@@ -22,14 +29,6 @@ pub(crate) struct Inputs {
     records: Arc<Vec<(usize, RecordSpec)>>,
 }
 
-/// A field of the manifest, or a field inside of its records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Origin {
-    field: usize,
-    /// Place in `records`, and the number of the field there.
-    inside: Option<(usize, usize)>,
-}
-
 impl Inputs {
     /// Finds each column's alternatives in the manifest; every column must have at least one.
     pub(crate) fn new(manifest: &Manifest, recipe: &Recipe) -> Result<Self> {
@@ -39,8 +38,7 @@ impl Inputs {
             .fields
             .iter()
             .map(|field| {
-                let found: Vec<Origin> =
-                    field.alternatives().flat_map(|name| origins(manifest, &records, name)).collect();
+                let found = origins_of(manifest, &records, field);
                 if found.is_empty() {
                     missing.push(format!("`{}`", field.field));
                 }
@@ -87,6 +85,17 @@ impl Inputs {
                     }
                     Input::Missing
                 }
+                Some(Chosen::Frames(name)) => {
+                    let before = fields.len();
+                    let mut count = 0;
+                    for (field, location) in self.frames(sample, alternatives, name) {
+                        if !fields[..before].iter().any(|(known, _)| *known == field) {
+                            fields.push((field, location));
+                        }
+                        count += 1;
+                    }
+                    Input::Frames(vec![Bytes::new(); count])
+                }
                 None => Input::Missing,
             })
             .collect();
@@ -99,8 +108,8 @@ impl Inputs {
         let mut fed = self.columns.iter().enumerate().filter(|(_, origins)| origins.iter().any(feeds));
         match (fed.next(), fed.next()) {
             (Some((column, origins)), None) => {
-                let as_it_is =
-                    origins.iter().filter(|origin| feeds(origin)).all(|origin| origin.inside.is_none());
+                let whole = |origin: &Origin| origin.inside.is_none() && origin.frame_of.is_none();
+                let as_it_is = origins.iter().filter(|origin| feeds(origin)).all(whole);
                 as_it_is.then_some(column)
             }
             _ => None,
@@ -115,9 +124,16 @@ impl Inputs {
     /// Puts what came for a field into every column it feeds. A record comes whole; see [`Self::take`].
     pub(crate) fn fill(&self, inputs: &mut [Input], sample: SampleId, field: usize, came: &Input) {
         for (input, alternatives) in inputs.iter_mut().zip(&self.columns) {
-            let chosen = self.choose(sample, alternatives);
-            if matches!(chosen, Some(Chosen::Payload(origin, _)) if origin.field == field) {
-                *input = came.clone();
+            match self.choose(sample, alternatives) {
+                Some(Chosen::Payload(origin, _)) if origin.field == field => *input = came.clone(),
+                Some(Chosen::Frames(name)) => {
+                    let (Input::Frames(frames), Input::Payload(came)) = (input, came) else { continue };
+                    let place = self.frames(sample, alternatives, name).position(|(known, _)| known == field);
+                    if let Some(frame) = place.and_then(|place| frames.get_mut(place)) {
+                        *frame = came.clone();
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -159,6 +175,9 @@ impl Inputs {
         if let [alternatives] = self.columns.as_slice() {
             return match self.choose(sample, alternatives) {
                 Some(Chosen::Payload(_, location)) => location.length,
+                Some(Chosen::Frames(name)) => {
+                    self.frames(sample, alternatives, name).map(|(_, location)| location.length).sum()
+                }
                 Some(Chosen::Int(_)) | None => 0,
             };
         }
@@ -196,112 +215,30 @@ impl Inputs {
     fn choose(&self, sample: SampleId, alternatives: &[Origin]) -> Option<Chosen> {
         alternatives.iter().find_map(|origin| match self.manifest.fields()[origin.field].kind {
             FieldKind::Int => self.manifest.int(sample, origin.field).map(Chosen::Int),
-            FieldKind::Payload => self
-                .manifest
-                .location(sample, origin.field)
-                .map(|location| Chosen::Payload(*origin, location)),
+            FieldKind::Payload => {
+                let location = self.manifest.location(sample, origin.field)?;
+                Some(origin.frame_of.map_or(Chosen::Payload(*origin, location), Chosen::Frames))
+            }
         })
+    }
+
+    /// The frames of a video that the sample has, in order.
+    fn frames<'a>(
+        &'a self,
+        sample: SampleId,
+        alternatives: &'a [Origin],
+        name: usize,
+    ) -> impl Iterator<Item = (usize, Location)> + 'a {
+        let of_name = alternatives.iter().filter(move |origin| origin.frame_of == Some(name));
+        of_name.filter_map(move |origin| Some((origin.field, self.manifest.location(sample, origin.field)?)))
     }
 }
 
 enum Chosen {
     Int(i64),
     Payload(Origin, Location),
-}
-
-/// The names that recipes may use for fields of this manifest, and whether each is an integer kept in it. Records
-/// stand as the fields that can be taken out of them.
-pub(crate) fn field_names(manifest: &Manifest) -> Result<Vec<(String, bool)>> {
-    let records = record::specs(manifest.meta())?;
-    let own = manifest.fields().iter().filter(|field| !records.contains_key(&field.name));
-    let mut names: Vec<(String, bool)> =
-        own.map(|field| (field.name.clone(), field.kind == FieldKind::Int)).collect();
-    for name in records.values().flat_map(|spec| &spec.fields) {
-        if !names.iter().any(|(known, _)| known == name) {
-            names.push((name.clone(), false));
-        }
-    }
-    Ok(names)
-}
-
-/// Every payload that a recipe reads, under its own name in the manifest.
-pub(crate) fn stored_names(manifest: &Manifest, recipe: &Recipe) -> Result<Vec<(String, bool)>> {
-    let records = records_of(manifest)?;
-    let mut stored: Vec<(String, bool)> = Vec::new();
-    for field in &recipe.fields {
-        let found = field.alternatives().flat_map(|name| origins(manifest, &records, name));
-        let mut names: Vec<&str> = Vec::new();
-        let mut is_payload = false;
-        for info in found.map(|origin| &manifest.fields()[origin.field]) {
-            is_payload |= info.kind == FieldKind::Payload;
-            if !names.contains(&info.name.as_str()) {
-                names.push(&info.name);
-            }
-        }
-        let name = names.join(";");
-        if !name.is_empty() && stored.iter().all(|(known, _)| *known != name) {
-            stored.push((name, is_payload));
-        }
-    }
-    Ok(stored)
-}
-
-/// The manifest's field that a column of tokens is made of, and bytes of a stored token; an error where that cannot be
-/// told without reading.
-pub(crate) fn token_bytes(manifest: &Manifest, column: &FieldRecipe) -> Result<(String, u64)> {
-    let records = records_of(manifest)?;
-    let found: Vec<Origin> =
-        column.alternatives().flat_map(|name| origins(manifest, &records, name)).collect();
-    let told = |origin: &Origin| {
-        let bytes = match (origin.inside, &column.decode) {
-            (Some((at, _)), Decode::Tokens { .. }) => {
-                let column =
-                    records[at].1.columns.first().filter(|_| records[at].1.format == Format::Tokens)?;
-                record::tokens::dtype_of(&column.encoding).ok()?.size()
-            }
-            (None, Decode::Tokens { stored: Some(dtype), .. }) => dtype.size(),
-            (None, Decode::Text {}) => 1,
-            _ => return None,
-        };
-        Some((manifest.fields()[origin.field].name.clone(), bytes as u64))
-    };
-    match found.as_slice() {
-        [origin] if manifest.fields()[origin.field].kind == FieldKind::Payload => told(origin),
-        _ => None,
-    }
-    .ok_or_else(|| {
-        let why = format!(
-            "pack `{}`: how many tokens each sample has is not known without reading it",
-            column.field
-        );
-        Error::unsupported(why).with_hint(
-            "pack files of tokens, texts that are payloads by themselves, or payloads whose type is `stored`",
-        )
-    })
-}
-
-/// The manifest's record fields and how they are framed.
-pub(crate) fn records_of(manifest: &Manifest) -> Result<Vec<(usize, RecordSpec)>> {
-    let specs = record::specs(manifest.meta())?.into_iter();
-    Ok(specs.filter_map(|(name, spec)| Some((manifest.field_index(&name)?, spec))).collect())
-}
-
-/// Why a column that was not found is not offered, although records have it.
-fn refusal(recipe: &Recipe, columns: &[Vec<Origin>], records: &[(usize, RecordSpec)]) -> Option<Error> {
-    let absent = recipe.fields.iter().zip(columns).filter(|(_, found)| found.is_empty());
-    absent
-        .flat_map(|(field, _)| field.alternatives())
-        .find_map(|name| records.iter().find_map(|(_, spec)| spec.refusal(name)))
-}
-
-/// Where a name is found: as a field of the manifest, or inside of records.
-fn origins(manifest: &Manifest, records: &[(usize, RecordSpec)], name: &str) -> Vec<Origin> {
-    let own = manifest.field_index(name).map(|field| Origin { field, inside: None });
-    let inside = records.iter().enumerate().filter_map(|(at, (field, spec))| {
-        let number = spec.fields.iter().position(|known| known == name)?;
-        Some(Origin { field: *field, inside: Some((at, number)) })
-    });
-    own.into_iter().chain(inside).collect()
+    /// The fields of the column's name of this number.
+    Frames(usize),
 }
 
 /// Says where the record lies that was at fault.

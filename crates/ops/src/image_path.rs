@@ -89,6 +89,36 @@ impl ImagePath {
         self.prepare_from(sample, &Source::Payload(payload, info), slot, scratch, pool)
     }
 
+    /// Prepares one frame of a video, which must be as large as the others.
+    pub(crate) fn prepare_frame(
+        &self,
+        sample: &SampleContext,
+        payload: &[u8],
+        (width, height): (u32, u32),
+        row: &mut [u8],
+        scratch: &mut ImageScratch,
+    ) -> Result<()> {
+        let info = scratch.decoder.info(payload, self.orientation, self.max_pixels).map_err(in_decode)?;
+        if (info.width, info.height) != (width, height) {
+            let message = format!("it is {}x{}, others are {width}x{height}", info.width, info.height);
+            return Err(in_decode(Error::corrupt(message)));
+        }
+        let source = Source::Payload(payload, info);
+        self.settle(sample, source.size(), |_| true, scratch)?;
+        self.fill(sample, &source, scratch, row)
+    }
+
+    /// Element type and shape of what a stored image of this size becomes.
+    pub(crate) fn spec_for(
+        &self,
+        sample: &SampleContext,
+        size: (u32, u32),
+        scratch: &mut ImageScratch,
+    ) -> Result<TensorSpec> {
+        self.settle(sample, size, |step| !matches!(step.act, Act::Delay(_)), scratch)?;
+        Ok(self.spec_of(scratch.chain.size()))
+    }
+
     fn prepare_from(
         &self,
         sample: &SampleContext,

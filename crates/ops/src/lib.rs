@@ -26,6 +26,7 @@ pub mod record;
 mod tokens;
 pub mod track;
 mod value;
+mod video_path;
 
 pub use assets::Assets;
 pub use buffer::{Buffer, BufferPool};

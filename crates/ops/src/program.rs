@@ -15,6 +15,7 @@ use crate::tokens::TokenPath;
 use crate::value::{
     Following, Input, Output, OutputKind, Padding, SampleContext, Slot, TokenBatch, TokenGather, Value,
 };
+use crate::video_path::VideoPath;
 use bytes::Bytes;
 use forebay_core::recipe::{Boxes, Decode, FieldRecipe, Op, Recipe};
 use forebay_core::tensor::{Dtype, TensorSpec};
@@ -61,6 +62,7 @@ struct Column {
 
 enum Path {
     Image(ImagePath),
+    Video(Box<VideoPath>),
     Audio(Box<AudioPath>),
     Npy(Option<Dtype>, Option<TensorSpec>),
     Label(Dtype),
@@ -259,6 +261,7 @@ impl std::fmt::Debug for Program {
 impl Column {
     fn compile(index: usize, field: &FieldRecipe, faults: &mut Vec<String>) -> Option<(Self, OutputKind)> {
         let mut delay = Duration::ZERO;
+        let is_video = matches!(field.decode, Decode::Video { .. });
         if !matches!(field.decode, Decode::Image { .. }) {
             for op in &field.ops {
                 match op {
@@ -272,6 +275,7 @@ impl Column {
                         ) => {}
                     Op::Audio(_) if matches!(field.decode, Decode::Audio { .. }) => {}
                     Op::PadBatch(_) if field.has_tokens() => {}
+                    _ if is_video => {}
                     // Whether values can follow each other was checked with the recipe.
                     Op::Ragged(_) => {}
                     op if op.is_of_tokens() => {}
@@ -284,6 +288,11 @@ impl Column {
                 let path = ImagePath::compile(index, field, faults)?;
                 let kind = path.spec().map_or(OutputKind::Tensors, OutputKind::Tensor);
                 (Path::Image(path), kind)
+            }
+            Decode::Video { .. } => {
+                let path = VideoPath::compile(index, field, faults)?;
+                let kind = path.spec().map_or(OutputKind::Tensors, OutputKind::Tensor);
+                (Path::Video(Box::new(path)), kind)
             }
             Decode::Audio { .. } => {
                 let path = AudioPath::compile(index, field)?;
@@ -345,6 +354,9 @@ impl Column {
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);
         }
+        if let Path::Video(path) = &self.path {
+            return path.prepare(sample, input, slot, scratch.image()?, pool);
+        }
         let payload = match (input, &self.path) {
             (Input::Payload(payload), _) => payload,
             (Input::Pixels(pixels), Path::Image(path)) => {
@@ -359,10 +371,14 @@ impl Column {
                     "decode the integer {value}: only `label` takes one"
                 )));
             }
+            (Input::Frames(_), _) => {
+                return Err(Error::internal("the column holds no video, but was given frames"));
+            }
             (Input::Missing, _) => return Err(Error::corrupt("the sample has no such field")),
         };
         let value = match &self.path {
             Path::Image(path) => return path.prepare(sample, payload, slot, scratch.image()?, pool),
+            Path::Video(_) => return Err(Error::internal("a video has a way of its own")),
             Path::Audio(path) => return path.prepare(sample, payload, slot, &mut scratch.audio, pool),
             Path::Tokens(path) => return path.prepare(sample, payload, slot, pool),
             Path::Label(dtype) => return write_label(label::decode(payload)?, *dtype, slot),

@@ -27,6 +27,8 @@ pub struct SampleContext {
 pub enum Input {
     /// Stored bytes, still encoded.
     Payload(Bytes),
+    /// Stored frames of a video, each still encoded, in order.
+    Frames(Vec<Bytes>),
     /// What the beginning of the column's recipe made of them, as [`Program::prepare_until`] writes it.
     ///
     /// [`Program::prepare_until`]: crate::Program::prepare_until

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_core::recipe::{ImageMode, Orientation, default_max_pixels};
 use forebay_core::{ErrorKind, Result};
 use forebay_ops::decode::audio::Audio;
-use forebay_ops::decode::{image, json, label, npy, text};
+use forebay_ops::decode::{avi, image, json, label, npy, text};
 use forebay_ops::{Image, Rect};
 use std::path::Path;
 
@@ -27,6 +27,7 @@ fn decode(extension: &str, payload: &[u8], pixels: &mut Image) -> Result<()> {
         "wav" | "flac" | "mp3" | "ogg" => {
             Audio::open(&Bytes::copy_from_slice(payload))?.decode(1 << 20).map(drop)
         }
+        "avi" => avi::open(payload).map(drop),
         other => panic!("no decoder for `.{other}`"),
     }
 }

@@ -25,6 +25,7 @@ from forebay._native import DEBUG_BUILD as _DEBUG_BUILD
 from forebay._native import __version__
 from forebay._sample_ops import cutmix, filter, map, map_batch, mixup, mixup_or_cutmix
 from forebay._tokens import Text, Tokens, tokens
+from forebay._video import Video, video
 from forebay.analysis import Analysis, analyze
 from forebay.batch import Batch, Payloads
 from forebay.dataset import Dataset, TokenOptions, join, mix, open, synthetic
@@ -98,6 +99,7 @@ __all__ = [
     "Tokens",
     "UnavailableError",
     "UnsupportedError",
+    "Video",
     "__version__",
     "analyze",
     "audio",
@@ -122,6 +124,7 @@ __all__ = [
     "synthetic",
     "text",
     "tokens",
+    "video",
 ]
 
 if _DEBUG_BUILD:

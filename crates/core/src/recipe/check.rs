@@ -159,6 +159,9 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
             format!("`{}` has an empty name: write one field, or several separated by `;`", field.field);
         faults.unless(false, path, "field", why);
     }
+    if let Some(why) = field.frame_name_fault() {
+        faults.unless(false, path, "field", format_args!("`{}` {why}", field.field));
+    }
     let named = field.name.as_ref().is_none_or(|name| !name.trim().is_empty());
     faults.unless(named, path, "name", "it is empty");
     check_decode(path, &field.decode, faults);
@@ -174,6 +177,7 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
             && (maps
                 || field.has_tokens()
                 || matches!(field.decode, Decode::Npy { .. } | Decode::Boxes(_) | Decode::Audio { .. }));
+        let of_images = matches!(field.decode, Decode::Image { .. } | Decode::Video { .. });
         let ragged = matches!(op, Op::Ragged(_));
         let for_any_value = pads_any
             || ragged
@@ -190,7 +194,7 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
             check_audio_op(&path, op, &field.decode, &mut form, faults);
             continue;
         }
-        if !for_any_value && !matches!(field.decode, Decode::Image { .. }) {
+        if !for_any_value && !of_images {
             faults.add(
                 &path,
                 format_args!("`{name}` works on images, but the field is decoded as {}", kind(&field.decode)),
@@ -209,6 +213,15 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
         if let Some(why) = field.ragged_fault().filter(|_| ragged) {
             faults.add(&path, why);
         }
+        if let Op::Clip(clip) = op {
+            if of_images && !matches!(field.decode, Decode::Video { .. }) {
+                faults.add(&path, "`clip` works on videos, but the field is decoded as image");
+            }
+            if index > 0 {
+                faults.add(&path, "`clip` says which frames are decoded: it comes first");
+            }
+            faults.extend(&path, clip.faults());
+        }
         check_op(&path, op, field, normalized, faults);
         normalized |= matches!(op, Op::Normalize { .. });
     }
@@ -217,7 +230,7 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
         faults.add(&if name.is_empty() { place } else { format!("{place}.{name}") }, why);
     }
     // Said only when each size is sound by itself, so that one mistake is one fault.
-    let too_large = field.fixed_image_size().is_some_and(|(height, width)| height.max(width) > MAX_SIDE);
+    let too_large = fixed_size(&field.ops).is_some_and(|(height, width)| height.max(width) > MAX_SIDE);
     if too_large && faults.found.len() == before {
         faults.add(path, format_args!("the image grows beyond {MAX_SIDE} pixels on a side"));
     }
@@ -225,7 +238,7 @@ fn check_field(path: &str, field: &FieldRecipe, faults: &mut Faults) {
 
 fn check_decode(path: &str, decode: &Decode, faults: &mut Faults) {
     match decode {
-        Decode::Image { max_pixels, .. } => {
+        Decode::Image { max_pixels, .. } | Decode::Video { max_pixels, .. } => {
             let sound = (1..=MAX_ELEMENTS).contains(max_pixels);
             faults.unless(
                 sound,
@@ -263,8 +276,12 @@ fn check_dtype(path: &str, field: &FieldRecipe, faults: &mut Faults) {
             (!refused.contains(&dtype), "an integer type")
         }
         Decode::Npy { .. } => (true, ""),
-        Decode::Image { .. } if normalized => (floats.contains(&dtype), "f16, bf16 or f32 after `normalize`"),
-        Decode::Image { .. } => (dtype == Dtype::U8 || floats.contains(&dtype), "u8, f16, bf16 or f32"),
+        Decode::Image { .. } | Decode::Video { .. } if normalized => {
+            (floats.contains(&dtype), "f16, bf16 or f32 after `normalize`")
+        }
+        Decode::Image { .. } | Decode::Video { .. } => {
+            (dtype == Dtype::U8 || floats.contains(&dtype), "u8, f16, bf16 or f32")
+        }
         Decode::Label {} => {
             let refused = [Dtype::Bool, Dtype::F16, Dtype::Bf16].contains(&dtype);
             (!refused, "an integer type, f32 or f64")
@@ -346,7 +363,7 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             faults.unless(sound, path, "value", format_args!("{value} is not {units}"));
         }
         Op::Normalize { mean, std } => {
-            if let Decode::Image { mode, .. } = field.decode {
+            if let Decode::Image { mode, .. } | Decode::Video { mode, .. } = field.decode {
                 for (name, values) in [("mean", mean), ("std", std)] {
                     let (given, channels) = (values.len(), mode.channels());
                     let why = format_args!("{given} values are given but the image has {channels} channels");
@@ -363,8 +380,9 @@ fn check_op(path: &str, op: &Op, field: &FieldRecipe, normalized: bool, faults: 
             faults.unless(sound, path, "std", "a deviation is not above 0");
         }
         Op::PadBatch(padded) => check_padded(path, padded, field, faults),
-        // Looked at before, with what is known of the tokens or the waveform there.
-        Op::ByteTokens(_)
+        // Looked at before, with what is known of the frames, the tokens or the waveform there.
+        Op::Clip(_)
+        | Op::ByteTokens(_)
         | Op::Tokenize(_)
         | Op::Slice { .. }
         | Op::Truncate { .. }
@@ -455,6 +473,10 @@ fn check_padded(path: &str, padded: &Padded, field: &FieldRecipe, faults: &mut F
         Op::Map { shape, .. } => Some(shape.is_some()),
         _ => None,
     });
+    if let (None, Decode::Video { .. }, Some(why)) = (mapped, &field.decode, field.along_time_fault()) {
+        faults.add(path, why);
+        return;
+    }
     let fixed = match (mapped, &field.decode) {
         (Some(fixed), _) => fixed,
         (None, _) if field.has_tokens() => field.fixed_tokens().is_some(),
@@ -499,6 +521,7 @@ fn check_interval(path: &str, name: &str, interval: &Interval, most: f64, faults
 fn kind(decode: &Decode) -> &'static str {
     match decode {
         Decode::Image { .. } => "image",
+        Decode::Video { .. } => "video",
         Decode::Audio { .. } => "audio",
         Decode::Npy { .. } => "npy",
         Decode::Json {} => "json",

@@ -16,6 +16,7 @@ mod policies;
 mod prefix;
 mod ragged;
 pub mod tokens;
+mod video;
 
 pub use audio::{
     AudioForm, AudioOp, Bands, Length, LogMel, LogUnit, MAX_RATE, MIN_RATE, MaskFill, Mel, MelNorm, MelScale,
@@ -31,6 +32,7 @@ pub use op::{Direction, Filter, Interval, Op, Padded, Size};
 pub use policies::{AugMix, AutoAugment, Perspective, Policy};
 pub use prefix::Cut;
 pub use ragged::{Offsets, Ragged};
+pub use video::{Clip, ClipPlace, ShortVideo, default_video_pixels, frame_number};
 
 use crate::tensor::{Dtype, Layout};
 use serde::{Deserialize, Serialize, Serializer};
@@ -96,6 +98,16 @@ pub enum Decode {
         orientation: Orientation,
         /// Images with more pixels are refused before they are decoded.
         #[serde(default = "default_max_pixels")]
+        max_pixels: u64,
+    },
+    /// Motion JPEG in AVI, or a field for each frame, which is any image: `*` in a field's name stands for the frames'
+    /// numbers.
+    Video {
+        /// Channels of the result.
+        #[serde(default)]
+        mode: ImageMode,
+        /// Most pixels, all frames together, that are decoded of one sample.
+        #[serde(default = "default_video_pixels")]
         max_pixels: u64,
     },
     /// WAV, FLAC, MP3 or Ogg Vorbis, told apart by their first bytes.
@@ -180,7 +192,7 @@ impl FieldRecipe {
         }
     }
 
-    /// The alternatives of the stored field, in order of preference.
+    /// The alternatives of the stored field, in order of preference; of a video one may name many fields by a `*`.
     pub fn alternatives(&self) -> impl Iterator<Item = &str> {
         self.field.split(';')
     }
@@ -199,12 +211,12 @@ impl FieldRecipe {
         [Some(name.to_owned()), length, mask].into_iter().flatten().chain(self.token_columns()).collect()
     }
 
-    /// Element type of the column: as asked, or `f32` after `normalize`, `u8` for other images, `i64` for labels.
+    /// Element type of the column: as asked, or `f32` after `normalize`, `u8` for other images and videos, `i64` for labels.
     /// `None` means that the payload decides (`npy`) or that the column has no element type.
     pub fn output_dtype(&self) -> Option<Dtype> {
         match (&self.dtype, &self.decode) {
             (Some(dtype), _) => Some(*dtype),
-            (None, Decode::Image { .. }) => {
+            (None, Decode::Image { .. } | Decode::Video { .. }) => {
                 let normalized = self.ops.iter().any(|op| matches!(op, Op::Normalize { .. }));
                 Some(if normalized { Dtype::F32 } else { Dtype::U8 })
             }

@@ -3,8 +3,8 @@
 
 use super::tokens::{ByteTokens, MaskTokens, Pack, Side, Tokenize};
 use super::{
-    Affine, AudioOp, AugMix, AutoAugment, Function, GaussianBlur, Perspective, Posterize, Ragged,
-    RandAugment, Sharpness, Solarize, TrivialAugment,
+    Affine, AudioOp, AugMix, AutoAugment, Clip, ClipPlace, Function, GaussianBlur, Perspective, Posterize,
+    Ragged, RandAugment, Sharpness, Solarize, TrivialAugment,
 };
 use crate::tensor::Dtype;
 use serde::{Deserialize, Serialize, Serializer};
@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
+    /// Takes frames of a video. It comes first.
+    Clip(Clip),
     /// Scales the short side to a number, keeping the aspect, or both sides to exact numbers.
     Resize {
         /// Short side, or `[height, width]`.
@@ -293,6 +295,7 @@ impl Op {
     /// The op's name in recipes, errors and metrics.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Clip(_) => "clip",
             Self::Resize { .. } => "resize",
             Self::CenterCrop { .. } => "center_crop",
             Self::RandomCrop { .. } => "random_crop",
@@ -342,7 +345,8 @@ impl Op {
     }
 
     /// Every op's name, for messages that list what is offered.
-    pub const NAMES: [&str; 34] = [
+    pub const NAMES: [&str; 35] = [
+        "clip",
         "resize",
         "center_crop",
         "random_crop",
@@ -388,6 +392,7 @@ impl Op {
             | Self::AutoAugment(_)
             | Self::AugMix(_)
             | Self::RandomWindow { .. } => true,
+            Self::Clip(op) => op.place == ClipPlace::Random,
             Self::Perspective(op) => op.p > 0.0,
             Self::MaskTokens(op) => op.p > 0.0,
             Self::RandAugment(op) => op.n > 0,

@@ -291,10 +291,11 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// A sound op of each name with all of its parameters.
-pub(super) fn op_templates() -> [Value; 34] {
+pub(super) fn op_templates() -> [Value; 35] {
     let interval = [0.5, 1.0];
     let function = json!({"name": "module:name", "source": "", "random": false});
     [
+        json!({"op": "clip", "frames": 1, "stride": 1, "place": "start", "short": "loop"}),
         json!({"op": "resize", "size": 1, "filter": "bilinear"}),
         json!({"op": "center_crop", "size": 1}),
         json!({"op": "random_crop", "size": 1, "padding": 0}),
@@ -349,9 +350,10 @@ fn sample_op_templates() -> [Value; 6] {
 }
 
 /// A sound decoder of each kind with all of its parameters.
-pub(super) fn decode_templates() -> [Value; 9] {
+pub(super) fn decode_templates() -> [Value; 10] {
     [
         json!({"kind": "image", "mode": "rgb", "orientation": "ignore", "max_pixels": 1}),
+        json!({"kind": "video", "mode": "rgb", "max_pixels": 1}),
         json!({"kind": "audio", "max_samples": 1}),
         json!({"kind": "npy", "shape": [1]}),
         json!({"kind": "json"}),

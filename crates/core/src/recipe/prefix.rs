@@ -43,11 +43,10 @@ impl FieldRecipe {
 impl Recipe {
     /// The cuts of every column. A column whose field feeds another one too has none: its payload is needed anyway.
     pub fn cuts(&self) -> Vec<Vec<Cut>> {
-        let feeds = |other: &FieldRecipe, name: &str| other.alternatives().any(|field| field == name);
         let is_shared = |at: usize| {
             let others = self.fields.iter().enumerate().filter(|(other, _)| *other != at);
             let mut others = others.map(|(_, other)| other);
-            others.any(|other| self.fields[at].alternatives().any(|name| feeds(other, name)))
+            others.any(|other| self.fields[at].alternatives().any(|name| other.reads(name)))
         };
         // Who follows draws the geometry from the image as it is stored, and does it to what is stored.
         let is_tied = |at: usize| {

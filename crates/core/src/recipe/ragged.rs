@@ -60,6 +60,7 @@ impl FieldRecipe {
             (Some(fixed), _) => fixed.then_some(one_size),
             (None, _) if self.has_tokens() => self.fixed_tokens().map(|_| one_size),
             (None, Decode::Image { .. }) => Some("images differ along two axes: use `pad_batch`"),
+            (None, Decode::Video { .. }) => self.along_time_fault(),
             (None, Decode::Json {}) => {
                 Some("objects have no elements: decode tokens, or return an array from a function")
             }

@@ -237,7 +237,7 @@ fn all_faults_are_reported_at_once_with_their_paths() {
         "recipe[0].decode.mode: unknown variant `cmyk`",
         "recipe[0].layuot: there is no such parameter, did you mean `layout`?",
         "recipe[0].ops[0].p: invalid type",
-        "recipe[0].ops[1].op: there is no `resise`, did you mean `resize`? (offered: resize, center_crop,",
+        "recipe[0].ops[1].op: there is no `resise`, did you mean `resize`? (offered: clip, resize, center_crop,",
         "recipe[0].ops[2].size: \"big\" is neither",
         "recipe[1].ops[0].size: it is missing",
         "recipe[1].ops[1].p: 1.5 is not a probability",

@@ -267,6 +267,7 @@ fn estimated(cuts: &[Option<Cut>], seen: &[Vec<(u64, u64)>]) -> Vec<Option<(Cut,
 fn lengths(inputs: &[Input]) -> u64 {
     let length = |input: &Input| match input {
         Input::Payload(bytes) | Input::Pixels(bytes) => bytes.len() as u64,
+        Input::Frames(frames) => frames.iter().map(|frame| frame.len() as u64).sum(),
         Input::Int(_) | Input::Missing => 0,
     };
     inputs.iter().map(length).sum()

@@ -218,7 +218,7 @@ impl Dataset {
                     match taken.plain().map_err(doing)? {
                         Input::Payload(bytes) => values.push((name.clone(), FieldValue::Payload(bytes))),
                         Input::Int(value) => values.push((name.clone(), FieldValue::Int(value))),
-                        Input::Pixels(_) | Input::Missing => {}
+                        Input::Pixels(_) | Input::Frames(_) | Input::Missing => {}
                     }
                 }
                 continue;

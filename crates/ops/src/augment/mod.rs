@@ -11,6 +11,7 @@ mod aug_mix;
 mod auto_augment;
 mod autocontrast;
 pub mod center_crop;
+pub(crate) mod clip;
 pub mod color_jitter;
 mod equalize;
 pub mod flip;

@@ -5,9 +5,10 @@
 //! is known before a pixel is decoded.
 //!
 //! Shape of a file: an image format has `header` and `decode`; the others have `decode`, and where a fixed row
-//! exists `decode_into`.
+//! exists `decode_into`. [`avi`] only says where the frames lie, each of which is an image.
 
 pub mod audio;
+pub mod avi;
 pub mod boxes;
 pub mod exif;
 pub mod image;

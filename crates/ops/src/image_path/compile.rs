@@ -88,7 +88,9 @@ fn act(op: &Op) -> Option<Act> {
         | Op::AutoAugment(_)
         | Op::AugMix(_) => Act::Adjust(Adjuster::of(op)?),
         // Those of audio and tokens are refused on images when the recipe is checked.
-        Op::Normalize { .. }
+        // Which frames are taken is settled before there are pixels.
+        Op::Clip(_)
+        | Op::Normalize { .. }
         | Op::PadBatch(_)
         | Op::Ragged(_)
         | Op::Map { .. }

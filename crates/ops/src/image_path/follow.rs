@@ -13,10 +13,7 @@ impl ImagePath {
     /// Columns and rows of the image as it is stored.
     pub(crate) fn stored_size(&self, input: &Input, scratch: &mut ImageScratch) -> Result<(u32, u32)> {
         match input {
-            Input::Payload(payload) => {
-                let info = scratch.decoder.info(payload, self.orientation, self.max_pixels);
-                info.map(|info| (info.width, info.height)).map_err(in_decode)
-            }
+            Input::Payload(payload) => self.size_of(payload, scratch),
             Input::Pixels(pixels) => {
                 let pixels = Source::parse(pixels, self.mode.channels())?;
                 if pixels.done() > 0 {
@@ -24,10 +21,16 @@ impl ImagePath {
                 }
                 Ok(pixels.size())
             }
-            Input::Int(_) | Input::Missing => {
+            Input::Int(_) | Input::Frames(_) | Input::Missing => {
                 Err(Error::corrupt("the sample has no image that it could follow"))
             }
         }
+    }
+
+    /// Columns and rows of a payload, upright.
+    pub(crate) fn size_of(&self, payload: &[u8], scratch: &mut ImageScratch) -> Result<(u32, u32)> {
+        let info = scratch.decoder.info(payload, self.orientation, self.max_pixels);
+        info.map(|info| (info.width, info.height)).map_err(in_decode)
     }
 
     /// Where the pixels of this sample's image go.

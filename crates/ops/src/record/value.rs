@@ -49,6 +49,7 @@ impl Taken {
             Decode::Tokens { .. } => self.array(None, None),
             Decode::Image { .. } => self.picture(),
             Decode::Audio { .. }
+            | Decode::Video { .. }
             | Decode::Json {}
             | Decode::Text {}
             | Decode::Bytes {}

@@ -248,8 +248,25 @@ def audio_attacks():
     yield "no_such_codec.ogg", b"OggS\0\2" + bytes(20) + b"\1\x08OpusHead"
 
 
+def video_attacks():
+    riff = lambda kind, body, length=None: kind + struct.pack("<I", len(body) if length is None else length) + body
+    stream = lambda codec: riff(b"LIST", b"strl" + riff(b"strh", b"vids") + riff(b"strf", bytes(16) + codec))
+    movie = riff(b"LIST", b"movi" + riff(b"00dc", b"\xff\xd8\xff\xd9"))
+    avi = lambda *parts: riff(b"RIFF", b"AVI " + b"".join(parts))
+    headers = riff(b"LIST", b"hdrl" + stream(b"MJPG"))
+    yield "no_streams.avi", avi(riff(b"LIST", b"hdrl"), movie)
+    yield "no_frames.avi", avi(headers, riff(b"LIST", b"movi"))
+    yield "only_dropped_frames.avi", avi(headers, riff(b"LIST", b"movi" + riff(b"00dc", b"") * 50))
+    yield "frame_longer_than_file.avi", avi(headers, riff(b"LIST", b"movi" + riff(b"00dc", b"\xff\xd8", 0xFFFFFFFF)))
+    yield "list_longer_than_file.avi", avi(headers, riff(b"LIST", b"movi", 0x7FFFFFFF))
+    yield "lists_in_lists.avi", avi(riff(b"LIST", b"hdrl" + riff(b"LIST", b"hdrl" + stream(b"MJPG"))), movie)
+    yield "another_codec.avi", avi(riff(b"LIST", b"hdrl" + stream(b"H264")), movie)
+    yield "frames_of_no_stream.avi", avi(headers, riff(b"LIST", b"movi" + riff(b"99dc", b"\xff\xd8\xff\xd9")))
+
+
 def attacks():
     yield from audio_attacks()
+    yield from video_attacks()
     line = b"\0" * 4
     rgb = png(1, 1, 8, 2, line)
     head = lambda w, h, depth=8, color=2: SIGNATURE + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, depth, color, 0, 0, 0))
