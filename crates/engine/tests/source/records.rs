@@ -281,6 +281,24 @@ fn a_folder_of_one_kind_is_that_kind_and_of_two_is_refused_and_hdf5_says_the_way
 }
 
 #[test]
+fn a_folder_of_hdf5_says_the_way_out_as_a_file_does_and_one_of_other_files_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["h/a.h5", "h/b/c.HDF5", "h/README.md", "o/a.h5", "o/a.txt", "o/b.txt", "o/c.txt"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, b"\x89HDF").unwrap();
+    }
+    let named = opened(&folder, "h/a.h5").unwrap_err();
+    let inside = opened(&folder, "h").unwrap_err();
+    assert_eq!((inside.kind(), inside.hint()), (ErrorKind::Unsupported, named.hint()));
+    assert!(inside.to_string().contains("/h/a.h5` is HDF5"), "{inside}");
+    assert!(["tar", ".npy", "forebay pack"].iter().all(|way| inside.hint().unwrap().contains(way)));
+    let other = opened(&folder, "o").unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::NotFound);
+    assert!(other.hint().unwrap().contains("3 with `.txt`"), "{other}");
+}
+
+#[test]
 fn files_of_any_name_are_read_as_the_kind_that_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("train-00000-of-00001"), fixture("written.tfrecord")).unwrap();
