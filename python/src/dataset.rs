@@ -236,7 +236,9 @@ impl Dataset {
         for (name, value) in values {
             match value {
                 FieldValue::Int(number) => sample.set_item(name, number)?,
-                FieldValue::Payload(bytes) => sample.set_item(name, PyBytes::new(py, &bytes))?,
+                FieldValue::Payload(bytes) | FieldValue::Record(bytes) => {
+                    sample.set_item(name, PyBytes::new(py, &bytes))?;
+                }
             }
         }
         Ok(sample)

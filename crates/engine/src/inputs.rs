@@ -51,11 +51,16 @@ impl Inputs {
         if !missing.is_empty() {
             let known: Vec<String> =
                 field_names(manifest)?.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let mut hint = format!("the dataset has {}", known.join(", "));
+            if records.iter().any(|(_, spec)| spec.format.is_self_described()) {
+                hint += "; names that only later records of a file have are not known: `forebay convert` to tar, \
+                         where every name is";
+            }
             return Err(Error::invalid_config(format!(
                 "build loader: no sample has the field {}",
                 missing.join(", ")
             ))
-            .with_hint(format!("the dataset has {}", known.join(", "))));
+            .with_hint(hint));
         }
         let (recipe, records) = (Arc::new(recipe.clone()), Arc::new(records));
         Ok(Self { manifest: manifest.clone(), columns, recipe, records })

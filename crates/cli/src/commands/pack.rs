@@ -35,6 +35,7 @@ pub(super) fn run(plan: &PackPlan, context: &Context) -> Result<Done> {
             .with_hint("add `--overwrite` to replace them, or choose another `--prefix`"));
     }
     let dataset = context.open(&plan.data)?;
+    let left_out = tell_left_out(&dataset, context)?;
     let shards = write(plan, &target, &dataset, context)?;
     let classes = match dataset.class_names() {
         Some(names) => Some(context.wait(target.put_classes(&plan.prefix, names))??),
@@ -73,8 +74,18 @@ pub(super) fn run(plan: &PackPlan, context: &Context) -> Result<Done> {
         "bytes": bytes,
         "shards": shards.iter().map(shard).collect::<Vec<_>>(),
         "classes": classes,
+        "left_out": left_out,
         "left_over": left,
     })))
+}
+
+/// Says what is stored in the dataset and will not be in shards of it; returns that.
+pub(super) fn tell_left_out(dataset: &Dataset, context: &Context) -> Result<Vec<String>> {
+    let left_out: Vec<String> = dataset.left_out()?.iter().map(ToString::to_string).collect();
+    for why in &left_out {
+        context.report.warning(format_args!("left out of every sample: {why}"));
+    }
+    Ok(left_out)
 }
 
 /// Writes the names of classes beside shards; returns where.
@@ -106,7 +117,10 @@ fn write(plan: &PackPlan, target: &Target, dataset: &Dataset, context: &Context)
         while let Some((at, (sample, fields))) = read.next().await {
             context.interrupt.check()?;
             let fields = fields?;
-            let named = |name: &'_ str| if Some(name) == label { LABEL.to_owned() } else { name.to_owned() };
+            let named = |name: &'_ str| {
+                // No member has a `/` behind its key.
+                if Some(name) == label { LABEL.to_owned() } else { name.replace('/', ".") }
+            };
             let payloads: Vec<(String, Vec<u8>)> =
                 fields.iter().map(|(name, value)| (named(name), payload(value))).collect();
             let members: Vec<(&str, &[u8])> =
@@ -134,7 +148,7 @@ fn label_field(manifest: &Manifest) -> Option<&str> {
 /// A field as it lies in a shard: payloads as they are, integers as decimal text.
 fn payload(value: &FieldValue) -> Vec<u8> {
     match value {
-        FieldValue::Payload(bytes) => bytes.to_vec(),
+        FieldValue::Payload(bytes) | FieldValue::Record(bytes) => bytes.to_vec(),
         FieldValue::Int(value) => value.to_string().into_bytes(),
     }
 }

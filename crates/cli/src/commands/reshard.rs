@@ -1,6 +1,6 @@
 //! `forebay reshard` and `forebay convert`: a dataset into shards, in another order, size or format.
 
-use super::pack::put_classes;
+use super::pack::{put_classes, tell_left_out};
 use super::{Context, Done, counted, size};
 use crate::args::ReshardJob;
 use crate::progress::Progress;
@@ -11,6 +11,7 @@ use serde_json::json;
 
 pub(super) fn run(job: &ReshardJob, context: &Context) -> Result<Done> {
     let dataset = context.open(&job.data)?;
+    let left_out = tell_left_out(&dataset, context)?;
     let bar = Progress::new(&context.report, job.doing, "steps", 2 * dataset.manifest().len());
     let mut progress = |done: u64, total: u64| {
         bar.set(done, total);
@@ -47,6 +48,7 @@ pub(super) fn run(job: &ReshardJob, context: &Context) -> Result<Done> {
         "bytes": bytes,
         "shards": made.shards.iter().map(shard).collect::<Vec<_>>(),
         "classes": classes,
+        "left_out": left_out,
         "kept": kept,
         "spilled_bytes": made.spilled_bytes,
         "peak_bytes": made.peak_bytes,

@@ -97,6 +97,30 @@ fn rows_and_lines_become_shards_with_their_fields() {
 }
 
 #[test]
+fn a_member_of_a_late_line_is_written_and_what_is_left_out_is_said() {
+    let harness = Harness::new();
+    let line = |at| {
+        let late = if at == 100 { ", \"late/member\": \"found\"" } else { "" };
+        format!("{{\"n\": {at}{late}}}\n")
+    };
+    harness.write("train.jsonl", (0..120).map(line).collect::<Vec<_>>().concat().as_bytes());
+    harness.ok(&["convert", "train.jsonl", "records", "--to", "tfrecord"]);
+    harness.ok(&["convert", "records", "copied", "--to", "tfrecord"]);
+    harness.ok(&["convert", "copied", "converted", "--to", "tar"]);
+    harness.ok(&["pack", "train.jsonl", "packed"]);
+    for folder in ["converted", "packed"] {
+        let found = members(&std::fs::read(harness.path(&format!("{folder}/train-000000.tar"))).unwrap());
+        assert_eq!(found.len(), 121, "{folder}");
+        assert!(found.contains(&("train/00000100.late.member".to_owned(), b"found".to_vec())), "{folder}");
+    }
+    let columns = concat!(env!("CARGO_MANIFEST_DIR"), "/../engine/tests/fixtures/mds");
+    let said = harness.ok(&["convert", columns, "columns", "--to", "tar"]);
+    assert!(said.stderr.contains("left out of every sample: take column `secret`"), "{}", said.stderr);
+    let made = harness.json(&["pack", columns, "again"]);
+    assert!(made["left_out"][0].as_str().unwrap().contains("pickle"), "{made}");
+}
+
+#[test]
 fn a_table_is_known_to_every_command() {
     let harness = Harness::new();
     Made::default().table(&harness.path("images"));

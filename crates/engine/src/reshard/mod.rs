@@ -81,8 +81,13 @@ pub async fn reshard(
     let total = 2 * wanted.len() as u64;
     let folder = options.spill_dir.clone().unwrap_or_else(|| card.folder().to_owned());
     let mut buckets = Buckets::new(folder, options.memory_bytes);
-    let read = stream::iter(wanted)
-        .map(|sample| async move { (sample, dataset.read_sample(SampleId(sample)).await) });
+    let as_tfrecord = options.shards.is_tfrecord()?;
+    let read = stream::iter(wanted).map(|sample| async move {
+        let id = SampleId(sample);
+        let fields =
+            if as_tfrecord { dataset.read_for_tfrecord(id).await } else { dataset.read_sample(id).await };
+        (sample, fields)
+    });
     let mut read = Box::pin(read.buffered(READ_AHEAD).enumerate());
     let mut done = 0;
     while let Some((_, (sample, fields))) = read.next().await {
@@ -123,6 +128,7 @@ fn write(bucket: spill::Bucket, options: ShardWriterOptions, shard: u64) -> Resu
             .map(|(name, value)| match value {
                 FieldValue::Payload(bytes) => (name.as_str(), Cell::Bytes(bytes)),
                 FieldValue::Int(value) => (name.as_str(), Cell::Int(*value)),
+                FieldValue::Record(payload) => (name.as_str(), Cell::Record(payload)),
             })
             .collect();
         writer.add_cells(&held.key, &cells)
@@ -131,13 +137,16 @@ fn write(bucket: spill::Bucket, options: ShardWriterOptions, shard: u64) -> Resu
     written.pop().ok_or_else(|| Error::internal("a shard without samples was planned"))
 }
 
-/// A sample under the names that shards can hold: its key is what the sample says itself, and no field has a `/`.
+/// A sample under the names that shards can hold: its key is what the sample says itself, and no field has a `/`. A record
+/// of TFRecord is left as it is.
 fn named(mut held: Held) -> Held {
-    if let Some(at) = held.fields.iter().position(|(name, _)| name == KEY_FEATURE)
-        && let (_, FieldValue::Payload(key)) = held.fields.remove(at)
-        && let Ok(key) = std::str::from_utf8(&key)
-    {
-        key.clone_into(&mut held.key);
+    let said = held.fields.iter().find_map(|(name, value)| match value {
+        FieldValue::Payload(key) if name == KEY_FEATURE => std::str::from_utf8(key).ok().map(str::to_owned),
+        _ => None,
+    });
+    if let Some(key) = said {
+        held.fields.retain(|(name, _)| name != KEY_FEATURE);
+        held.key = key;
     }
     for (name, _) in &mut held.fields {
         *name = name.replace('/', ".");

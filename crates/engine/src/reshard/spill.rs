@@ -138,6 +138,10 @@ fn encode(held: &Held, to: &mut Vec<u8>) {
                 put(&[1]);
                 put(&value.to_le_bytes());
             }
+            FieldValue::Record(payload) => {
+                put(&[2]);
+                put(payload);
+            }
         }
     }
 }
@@ -164,6 +168,7 @@ fn decode(mut bytes: Bytes) -> Result<Held> {
         let (kind, value) = (next()?.ok_or_else(broken)?, next()?.ok_or_else(broken)?);
         let value = match &kind[..] {
             [0] => FieldValue::Payload(value),
+            [2] => FieldValue::Record(value),
             _ => FieldValue::Int(number(&value)? as i64),
         };
         fields.push((text(name)?, value));
@@ -187,7 +192,7 @@ mod tests {
                 // Another order than that of putting.
                 position: ((at * 7919) % 1009) as u64,
                 key: format!("k{at}"),
-                fields: vec![("bin".into(), FieldValue::Payload(vec![at as u8; *size].into())), ("cls".into(), FieldValue::Int(-(at as i64)))],
+                fields: vec![("bin".into(), FieldValue::Payload(vec![at as u8; *size].into())), ("cls".into(), FieldValue::Int(-(at as i64))), ("@tfrecord".into(), FieldValue::Record(vec![1; at].into()))],
             }).collect();
             let largest = held.iter().map(|held| { let mut bytes = Vec::new(); encode(held, &mut bytes); bytes.len() as u64 }).max().unwrap();
             for held in &held {

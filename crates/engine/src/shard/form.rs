@@ -1,13 +1,13 @@
 //! What a sample becomes in a shard: members of a tar, or a record of TFRecord; and the file that takes them.
 
 use super::encode::file_bytes;
-use super::group::{is_meta, split_name};
+use super::group::{FIELDS_OF_A_SAMPLE, is_meta, split_name};
 use super::header::BLOCK;
 use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
 use forebay_core::{Error, Result};
 use forebay_ops::record::example::{self, Feature};
-use forebay_ops::record::tfrecord;
+use forebay_ops::record::{features, tfrecord};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,6 +19,9 @@ pub enum Cell<'a> {
     Bytes(&'a [u8]),
     /// An integer: decimal text in a tar, a number in TFRecord.
     Int(i64),
+    /// The payload of a record of TFRecord, for TFRecord alone. By itself it is the record, byte for byte; beside other
+    /// values its features stand among them as they are. Its name does not count.
+    Record(&'a [u8]),
 }
 
 /// The feature that holds a sample's key in TFRecord, which has no place for it.
@@ -107,18 +110,38 @@ impl Sample<'_> {
 /// The members of a tar that a sample becomes.
 pub(super) fn members<'a>(key: &str, fields: &[(&str, Cell<'a>)]) -> Result<Vec<(String, Cow<'a, [u8]>)>> {
     let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-    let bytes = fields.iter().map(|(_, cell)| match cell {
-        Cell::Bytes(bytes) => (*bytes).into(),
-        Cell::Int(value) => value.to_string().into_bytes().into(),
-    });
-    Ok(member_names(key, &names)?.into_iter().zip(bytes).collect())
+    let bytes = |(name, (_, cell)): (String, &(&str, Cell<'a>))| match cell {
+        Cell::Bytes(bytes) => Ok((name, (*bytes).into())),
+        Cell::Int(value) => Ok((name, value.to_string().into_bytes().into())),
+        Cell::Record(_) => Err(Error::invalid_config(format!(
+            "write sample `{key}`: a record of TFRecord is no member of a tar"
+        ))
+        .with_hint("give its fields one by one")),
+    };
+    member_names(key, &names)?.into_iter().zip(fields).map(bytes).collect()
 }
 
 /// The record that a sample becomes, with its frame.
 pub(super) fn record(key: &str, fields: &[(&str, Cell<'_>)]) -> Result<Vec<u8>> {
-    let mut sorted: Vec<(&str, Cell<'_>)> = fields.to_vec();
+    let mut framed = Vec::new();
+    if let [(_, Cell::Record(payload))] = fields {
+        tfrecord::frame(&mut framed, payload);
+        return Ok(framed);
+    }
+    let mut sorted: Vec<(&str, Feature<'_>)> = Vec::with_capacity(fields.len() + 1);
+    for (name, cell) in fields {
+        match cell {
+            Cell::Bytes(bytes) => sorted.push((name, Feature::Bytes(bytes))),
+            Cell::Int(value) => sorted.push((name, Feature::Ints(std::slice::from_ref(value)))),
+            Cell::Record(payload) => {
+                let stored = features::stored(payload)
+                    .map_err(|error| error.while_doing(format_args!("write sample `{key}`")))?;
+                sorted.extend(stored.into_iter().map(|(name, feature)| (name, Feature::Stored(feature))));
+            }
+        }
+    }
     if !sorted.iter().any(|(name, _)| *name == KEY_FEATURE) {
-        sorted.push((KEY_FEATURE, Cell::Bytes(key.as_bytes())));
+        sorted.push((KEY_FEATURE, Feature::Bytes(key.as_bytes())));
     }
     sorted.sort_by_key(|(name, _)| *name);
     if let Some(pair) = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -127,15 +150,7 @@ pub(super) fn record(key: &str, fields: &[(&str, Cell<'_>)]) -> Result<Vec<u8>> 
             pair[0].0
         )));
     }
-    let features: Vec<(&str, Feature<'_>)> = sorted
-        .iter()
-        .map(|(name, cell)| match cell {
-            Cell::Bytes(bytes) => (*name, Feature::Bytes(bytes)),
-            Cell::Int(value) => (*name, Feature::Ints(std::slice::from_ref(value))),
-        })
-        .collect();
-    let mut framed = Vec::new();
-    tfrecord::frame(&mut framed, &example::encode(&features));
+    tfrecord::frame(&mut framed, &example::encode(&sorted));
     Ok(framed)
 }
 
@@ -144,6 +159,12 @@ fn member_names(key: &str, fields: &[&str]) -> Result<Vec<String>> {
     let refuse = |why: &str| Err(Error::invalid_config(format!("write sample `{key}`: {why}")));
     if fields.is_empty() {
         return refuse("it has no fields");
+    }
+    if fields.len() > FIELDS_OF_A_SAMPLE {
+        let many = fields.len();
+        let why =
+            format!("write sample `{key}`: {many} fields, a tar is read with at most {FIELDS_OF_A_SAMPLE}");
+        return Err(Error::invalid_config(why).with_hint("write TFRecord, which has no such limit"));
     }
     if key.starts_with('/') || key.split('/').any(|part| part == "..") || key.contains('\0') {
         return refuse("a key is a relative path without `..`, so that any tar program can unpack the shard");

@@ -37,6 +37,11 @@ impl ShardWriterOptions {
     pub fn path(&self, shard: u64) -> Result<String> {
         Ok(Pattern::parse(&self.pattern)?.name(self.first.saturating_add(shard)))
     }
+
+    /// Whether shards are TFRecord, plain or compressed.
+    pub fn is_tfrecord(&self) -> Result<bool> {
+        Ok(matches!(Pattern::parse(&self.pattern)?.format, Format::Tfrecord { .. }))
+    }
 }
 
 /// A finished shard.
@@ -83,7 +88,7 @@ impl ShardWriter {
         self.add_cells(key, &cells)
     }
 
-    /// As [`Self::add`], for samples that hold integers too.
+    /// As [`Self::add`], for samples that hold integers and records too.
     ///
     /// TFRecord takes any key, which it holds as the feature [`KEY_FEATURE`](super::KEY_FEATURE), and features in the order of their names.
     pub fn add_cells(&mut self, key: &str, fields: &[(&str, Cell<'_>)]) -> Result<()> {
@@ -282,6 +287,10 @@ mod tests {
         assert!(writer.add("a", &[("jpg", b"x"), ("JPG", b"y")]).is_err());
         assert!(writer.add("a", &[("", b"x")]).is_err());
         assert!(writer.add("a", &[("x/y", b"x")]).is_err());
+        let names: Vec<String> = (0..257).map(|name| name.to_string()).collect();
+        let many: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"x"[..])).collect();
+        assert!(writer.add("a", &many).unwrap_err().hint().unwrap().contains("TFRecord"));
+        assert!(writer.add_cells("a", &[("r", Cell::Record(b"x"))]).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         writer.add("a", one).unwrap();
         assert!(writer.add("a", one).is_err(), "a key twice in a row would read back as one sample");

@@ -2,13 +2,11 @@
 
 use super::options::SourceKind;
 use super::origin::DataSpec;
-use crate::inputs::{field_names, in_record, records_of};
+use crate::inputs::field_names;
 use bytes::Bytes;
 use forebay_core::manifest::{FieldKind, Location, Manifest};
 use forebay_core::plan::mix::MixPart;
 use forebay_core::{Error, Facts, Result, SampleId};
-use forebay_ops::Input;
-use forebay_ops::record::WHOLE;
 use forebay_store::{ByteRange, Store};
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +18,8 @@ pub enum FieldValue {
     Payload(Bytes),
     /// An integer that the manifest holds.
     Int(i64),
+    /// The payload of a record of TFRecord with all that it holds. [`Dataset::read_for_tfrecord`] alone gives it.
+    Record(Bytes),
 }
 
 /// A versioned set of samples that can be read. Clones share everything.
@@ -180,59 +180,6 @@ impl Dataset {
     /// of records stand by their own names.
     pub fn fields(&self) -> Result<Vec<(String, bool)>> {
         field_names(self.manifest())
-    }
-
-    /// Every field of one sample, in the manifest's order; records as the fields inside of them.
-    pub async fn read_sample(&self, sample: SampleId) -> Result<Vec<(String, FieldValue)>> {
-        let manifest = self.manifest();
-        if sample.0 >= manifest.len() {
-            let message =
-                format!("read sample {sample} of `{}`: it has {} samples", self.url(), manifest.len());
-            return Err(Error::not_found(message));
-        }
-        let mut values = Vec::new();
-        let records = records_of(manifest)?;
-        for (field, info) in manifest.fields().iter().enumerate() {
-            if let Some((_, spec)) = records.iter().find(|(record, _)| *record == field) {
-                let Some(location) = manifest.location(sample, field) else { continue };
-                let record = self.read_field(sample, field, ByteRange::Full).await?;
-                let all: Vec<usize> = (0..spec.fields.len()).collect();
-                let doing = |error: Error| {
-                    let key = manifest.key(sample);
-                    let object = self.store().url(&manifest.object(location.object).key);
-                    let facts = Facts {
-                        sample_id: Some(sample),
-                        key: Some(key.clone()),
-                        object: Some(object),
-                        ..Facts::default()
-                    };
-                    in_record(error, location)
-                        .while_doing(format_args!("read sample `{key}`"))
-                        .with_facts(facts)
-                };
-                for (name, taken) in spec.fields.iter().zip(spec.take(&record, &all).map_err(doing)?) {
-                    // All of a record stands for itself only where nothing can be taken out of it.
-                    if name == WHOLE && spec.fields.len() > 1 {
-                        continue;
-                    }
-                    match taken.plain().map_err(doing)? {
-                        Input::Payload(bytes) => values.push((name.clone(), FieldValue::Payload(bytes))),
-                        Input::Int(value) => values.push((name.clone(), FieldValue::Int(value))),
-                        Input::Pixels(_) | Input::Frames(_) | Input::Missing => {}
-                    }
-                }
-                continue;
-            }
-            let value = match info.kind {
-                FieldKind::Int => manifest.int(sample, field).map(FieldValue::Int),
-                FieldKind::Payload if manifest.location(sample, field).is_some() => {
-                    Some(FieldValue::Payload(self.read_field(sample, field, ByteRange::Full).await?))
-                }
-                FieldKind::Payload => None,
-            };
-            values.extend(value.map(|value| (info.name.clone(), value)));
-        }
-        Ok(values)
     }
 
     fn missing(&self, sample: SampleId, field: usize) -> Error {

@@ -112,20 +112,31 @@ fn kind_of(
 }
 
 fn not_a_shard(store: &dyn Store, key: &str, url: &str) -> Error {
-    let object = store.url(key);
-    if matches!(extension(key).as_deref(), Some("h5" | "hdf5")) {
-        let message = format!(
-            "open dataset `{url}`: `{object}` is HDF5, whose index is a tree inside of the file that only its own \
-             library follows, one thread at a time and on local disks"
-        );
-        return Error::unsupported(message).with_hint(
-            "write it once as shards: read rows with h5py and give them to webdataset's TarWriter or numpy.save",
-        );
+    if is_hdf5(key) {
+        return hdf5(store, key, url);
     }
+    let object = store.url(key);
     Error::unsupported(format!("open dataset `{url}`: `{object}` is not a shard")).with_hint(format!(
         "name a folder, or shards that end in {}; `kind` takes files of other names",
         shard_endings()
     ))
+}
+
+fn is_hdf5(key: &str) -> bool {
+    matches!(extension(key).as_deref(), Some("h5" | "hdf5"))
+}
+
+fn hdf5(store: &dyn Store, key: &str, url: &str) -> Error {
+    let object = store.url(key);
+    let message = format!(
+        "open dataset `{url}`: `{object}` is HDF5, whose index is a tree inside of the file that only its own library \
+         follows, one thread at a time and on local disks"
+    );
+    Error::unsupported(message).with_hint(
+        "write it once as tar shards: read rows with h5py, and write each array as a member `KEY.NAME.npy` with \
+         numpy.save and Python's tarfile, or with webdataset's ShardWriter; or save `.npy` files in one folder for each \
+         class and run `forebay pack`",
+    )
 }
 
 /// The endings that tell shards.
@@ -250,7 +261,10 @@ async fn folder(store: &dyn Store, prefix: &str, options: &OpenOptions, url: &st
     };
     let objects = records::with_indexes(store, objects, kind, options.parallel).await?;
     if objects.is_empty() {
-        return Err(nothing_inside(kind, options, url, &others, &deeper));
+        return Err(match others.iter().find(|key| is_hdf5(key)) {
+            Some(file) if deeper.is_empty() && mostly_hdf5(&others) => hdf5(store, file, url),
+            _ => nothing_inside(kind, options, url, &others, &deeper),
+        });
     }
     Ok(Inventory {
         kind,
@@ -280,6 +294,11 @@ fn one_kind(records: &[(SourceKind, ObjectMeta)], url: &str) -> Result<SourceKin
 fn named_so(found: Vec<ObjectMeta>, kind: SourceKind) -> Vec<ObjectMeta> {
     let named = |meta: &ObjectMeta| shard_name(&meta.key) == Some(kind);
     if found.iter().any(named) { found.into_iter().filter(named).collect() } else { found }
+}
+
+/// Notes and lists may lie beside them.
+fn mostly_hdf5(keys: &[String]) -> bool {
+    2 * keys.iter().filter(|key| is_hdf5(key)).count() >= keys.len()
 }
 
 fn nothing_inside(

@@ -33,6 +33,7 @@ pub mod synthetic;
 mod table;
 mod tree;
 pub mod verify;
+mod whole;
 
 pub use dataset::{Dataset, FieldValue};
 pub use decodable::decodable;

@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-type Samples = Vec<(String, BTreeMap<String, Vec<u8>>)>;
+pub(crate) type Samples = Vec<(String, BTreeMap<String, Vec<u8>>)>;
 
-fn opened(folder: &Path, spec: &str) -> Dataset {
+pub(crate) fn opened(folder: &Path, spec: &str) -> Dataset {
     let options = OpenOptions { manifest_dir: Some(folder.join("manifests")), ..OpenOptions::default() };
     block_on(open(&[folder.join(spec).display().to_string()], &options)).unwrap()
 }
 
 /// Every sample with its fields, numbers as text.
-fn samples(dataset: &Dataset) -> Samples {
+pub(crate) fn samples(dataset: &Dataset) -> Samples {
     let read = |id| {
         let text = |(name, value): (String, FieldValue)| match value {
-            FieldValue::Payload(bytes) => (name, bytes.to_vec()),
+            FieldValue::Payload(bytes) | FieldValue::Record(bytes) => (name, bytes.to_vec()),
             FieldValue::Int(number) => (name, number.to_string().into_bytes()),
         };
         let fields = block_on(dataset.read_sample(SampleId(id))).unwrap();
@@ -32,7 +32,7 @@ fn samples(dataset: &Dataset) -> Samples {
     (0..dataset.manifest().len()).map(read).collect()
 }
 
-fn sorted(mut samples: Samples) -> Samples {
+pub(crate) fn sorted(mut samples: Samples) -> Samples {
     samples.sort();
     samples
 }
@@ -51,7 +51,7 @@ fn made(folder: &Path) -> Dataset {
     opened(folder, "old")
 }
 
-fn options(folder: &Path, name: &str, order: Order) -> ReshardOptions {
+pub(crate) fn options(folder: &Path, name: &str, order: Order) -> ReshardOptions {
     let shards = ShardWriterOptions {
         max_samples: 11,
         max_bytes: 20_000,
@@ -60,12 +60,12 @@ fn options(folder: &Path, name: &str, order: Order) -> ReshardOptions {
     ReshardOptions { order, shards, memory_bytes: 1 << 20, spill_dir: None }
 }
 
-fn run(dataset: &Dataset, options: &ReshardOptions) -> forebay_core::Result<Resharded> {
+pub(crate) fn run(dataset: &Dataset, options: &ReshardOptions) -> forebay_core::Result<Resharded> {
     block_on(reshard(dataset, options, &mut |_, _| Ok(())))
 }
 
 /// All bytes of a folder's shards by name.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries
         .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(&path).unwrap()))

@@ -162,6 +162,9 @@ fn what_is_not_read_is_refused_by_name() {
             Ok(dataset) => {
                 assert!(wanted.is_empty());
                 assert!(!sample(&dataset, 0).contains_key("label"));
+                let left_out: Vec<String> =
+                    dataset.left_out().unwrap().iter().map(ToString::to_string).collect();
+                assert!(left_out.len() == 1 && left_out[0].contains("`label`"), "{left_out:?}");
             }
         }
     }

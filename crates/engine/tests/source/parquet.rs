@@ -83,10 +83,14 @@ fn expected(n: u64) -> BTreeMap<String, FieldValue> {
 
 fn shown(value: &FieldValue) -> String {
     match value {
-        FieldValue::Payload(bytes) => match forebay_ops::decode::npy::parse(bytes) {
-            Ok(found) => format!("{:?} {:?} {:?}", found.spec.dtype, found.spec.shape, &bytes[found.data]),
-            Err(_) => String::from_utf8_lossy(bytes).into_owned(),
-        },
+        FieldValue::Payload(bytes) | FieldValue::Record(bytes) => {
+            match forebay_ops::decode::npy::parse(bytes) {
+                Ok(found) => {
+                    format!("{:?} {:?} {:?}", found.spec.dtype, found.spec.shape, &bytes[found.data])
+                }
+                Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+            }
+        }
         FieldValue::Int(value) => value.to_string(),
     }
 }

@@ -4,11 +4,13 @@
 use crate::common::*;
 use forebay_core::recipe::Recipe;
 use forebay_core::{ErrorKind, SampleId};
+use forebay_engine::Loader;
 use forebay_engine::shard::{Cell, ShardWriter, ShardWriterOptions};
 use forebay_engine::source::verify::{FindingKind, VerifyOptions, verify};
 use forebay_engine::source::{
     Dataset, FieldValue, OpenOptions, SourceKind, decodable, open, open_with_store,
 };
+use forebay_ops::record::example::{self, Feature};
 use forebay_store::{CountingStore, MemoryStore, Store};
 use futures::executor::block_on;
 use proptest::prelude::*;
@@ -278,6 +280,49 @@ fn a_folder_of_one_kind_is_that_kind_and_of_two_is_refused_and_hdf5_says_the_way
     let error = opened(&folder, "x.h5").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("HDF5") && error.hint().unwrap().contains("h5py"), "{error}");
+}
+
+#[test]
+fn a_folder_of_hdf5_says_the_way_out_as_a_file_does_and_one_of_other_files_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["h/a.h5", "h/b/c.HDF5", "h/README.md", "o/a.h5", "o/a.txt", "o/b.txt", "o/c.txt"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, b"\x89HDF").unwrap();
+    }
+    let named = opened(&folder, "h/a.h5").unwrap_err();
+    let inside = opened(&folder, "h").unwrap_err();
+    assert_eq!((inside.kind(), inside.hint()), (ErrorKind::Unsupported, named.hint()));
+    assert!(inside.to_string().contains("/h/a.h5` is HDF5"), "{inside}");
+    assert!(["tar", ".npy", "forebay pack"].iter().all(|way| inside.hint().unwrap().contains(way)));
+    let other = opened(&folder, "o").unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::NotFound);
+    assert!(other.hint().unwrap().contains("3 with `.txt`"), "{other}");
+}
+
+#[test]
+fn fields_that_only_a_late_record_has_are_read_with_their_sample() {
+    let mut lines: Vec<String> = (0..200).map(|at| format!("{{\"y\": {at}}}")).collect();
+    lines[150] = r#"{"y": 150, "record": "a name like any other", "late": [1, 2]}"#.to_owned();
+    let dataset = in_memory("x.jsonl", lines.join("\n").into_bytes()).unwrap();
+    assert_eq!(sample(&dataset, 149), [("y".to_owned(), FieldValue::Int(149))]);
+    assert_eq!(payload(&dataset, 150, "late"), b"[1,2]");
+    assert_eq!(payload(&dataset, 150, "record"), b"a name like any other");
+    let mut file = Vec::new();
+    for at in 0..200i64 {
+        let features = [("late", Feature::Floats(&[0.5])), ("y", Feature::Ints(&[at]))];
+        let from = usize::from(at != 150);
+        forebay_ops::record::tfrecord::frame(&mut file, &example::encode(&features[from..]));
+    }
+    let dataset = in_memory("x.tfrecord", file).unwrap();
+    assert_eq!(sample(&dataset, 149), [("y".to_owned(), FieldValue::Int(149))]);
+    let late = payload(&dataset, 150, "late");
+    assert_eq!(forebay_ops::decode::npy::parse(&late).unwrap().spec.shape, [1]);
+    // A recipe cannot ask for it, and is told what can be done.
+    let recipe = Recipe::from_json(r#"[{"field": "late", "decode": {"kind": "npy"}}]"#).unwrap();
+    let store = Arc::clone(dataset.store());
+    let error = Loader::new(dataset.manifest(), store, &recipe, alone(2)).err().unwrap();
+    assert!(error.hint().unwrap().contains("`forebay convert` to tar"), "{error}");
 }
 
 #[test]

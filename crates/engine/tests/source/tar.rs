@@ -29,7 +29,7 @@ fn samples(dataset: &Dataset) -> Samples {
         let fields = block_on(dataset.read_sample(SampleId(sample))).unwrap();
         let payload = |(name, value)| match value {
             FieldValue::Payload(bytes) => (name, bytes.to_vec()),
-            FieldValue::Int(_) => panic!("shards hold payloads only"),
+            FieldValue::Int(_) | FieldValue::Record(_) => panic!("shards hold payloads only"),
         };
         (dataset.manifest().key(SampleId(sample)), fields.into_iter().map(payload).collect())
     };

@@ -14,6 +14,7 @@ use super::value::Taken;
 use bytes::Bytes;
 use forebay_core::tensor::Dtype;
 use forebay_core::{Error, Result};
+use std::borrow::Cow;
 
 /// A feature to be written.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +25,8 @@ pub enum Feature<'a> {
     Floats(&'a [f32]),
     /// A list of integers.
     Ints(&'a [i64]),
+    /// A feature as it stands in another example.
+    Stored(&'a [u8]),
 }
 
 /// Names of all features, sorted.
@@ -67,26 +70,7 @@ pub fn take(example: &Bytes, names: &[&str]) -> Result<Vec<Taken>> {
 pub fn encode(features: &[(&str, Feature<'_>)]) -> Vec<u8> {
     let mut map = Vec::new();
     for (name, feature) in features {
-        let mut list = Vec::new();
-        let number = match feature {
-            Feature::Bytes(bytes) => {
-                put_bytes(&mut list, 1, bytes);
-                1
-            }
-            Feature::Floats(floats) => {
-                let packed: Vec<u8> = floats.iter().flat_map(|value| value.to_le_bytes()).collect();
-                put_bytes(&mut list, 1, &packed);
-                2
-            }
-            Feature::Ints(ints) => {
-                let mut packed = Vec::new();
-                ints.iter().for_each(|value| put_varint(&mut packed, *value as u64));
-                put_bytes(&mut list, 1, &packed);
-                3
-            }
-        };
-        let (mut feature, mut entry) = (Vec::with_capacity(list.len() + 8), Vec::new());
-        put_bytes(&mut feature, number, &list);
+        let (feature, mut entry) = (message(feature), Vec::new());
         put_bytes(&mut entry, 1, name.as_bytes());
         put_bytes(&mut entry, 2, &feature);
         put_bytes(&mut map, 1, &entry);
@@ -96,8 +80,36 @@ pub fn encode(features: &[(&str, Feature<'_>)]) -> Vec<u8> {
     example
 }
 
+fn message<'a>(feature: &Feature<'a>) -> Cow<'a, [u8]> {
+    let mut list = Vec::new();
+    let number = match feature {
+        Feature::Bytes(bytes) => {
+            put_bytes(&mut list, 1, bytes);
+            1
+        }
+        Feature::Floats(floats) => {
+            let packed: Vec<u8> = floats.iter().flat_map(|value| value.to_le_bytes()).collect();
+            put_bytes(&mut list, 1, &packed);
+            2
+        }
+        Feature::Ints(ints) => {
+            let mut packed = Vec::new();
+            ints.iter().for_each(|value| put_varint(&mut packed, *value as u64));
+            put_bytes(&mut list, 1, &packed);
+            3
+        }
+        Feature::Stored(message) => return Cow::Borrowed(message),
+    };
+    let mut message = Vec::with_capacity(list.len() + 8);
+    put_bytes(&mut message, number, &list);
+    Cow::Owned(message)
+}
+
 /// Every feature with its name, as they stand there.
-fn each<'a>(example: &'a [u8], mut visit: impl FnMut(&'a [u8], &'a [u8]) -> Result<()>) -> Result<()> {
+pub(super) fn each<'a>(
+    example: &'a [u8],
+    mut visit: impl FnMut(&'a [u8], &'a [u8]) -> Result<()>,
+) -> Result<()> {
     for features in Message::new(example) {
         let (1, Field::Bytes(features)) = features? else { continue };
         for entry in Message::new(features) {
@@ -116,14 +128,19 @@ fn each<'a>(example: &'a [u8], mut visit: impl FnMut(&'a [u8], &'a [u8]) -> Resu
     Ok(())
 }
 
-fn value(example: &Bytes, feature: &[u8]) -> Result<Taken> {
+/// The list that a feature is, and of which kind: 1 is bytes, 2 floats, 3 integers.
+pub(super) fn list(feature: &[u8]) -> Result<Option<(u64, &[u8])>> {
     let mut list = None;
     for part in Message::new(feature) {
         if let (kind @ 1..=3, Field::Bytes(found)) = part? {
             list = Some((kind, found));
         }
     }
-    match list {
+    Ok(list)
+}
+
+pub(super) fn value(example: &Bytes, feature: &[u8]) -> Result<Taken> {
+    match list(feature)? {
         None => Ok(Taken::Missing),
         Some((1, list)) => bytes_value(example, list),
         Some((2, list)) => {

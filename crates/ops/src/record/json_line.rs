@@ -12,25 +12,43 @@ pub const FIELD: &str = "@jsonl";
 /// Names of the members, in the order of the line.
 pub fn names(line: &[u8]) -> Result<Vec<String>> {
     let object = parse(line)?;
-    if object.len() > MAX_FIELDS {
-        return Err(Error::exhausted(format!("the line has more than {MAX_FIELDS} members")));
-    }
+    within_limit(&object)?;
     Ok(object.into_iter().map(|(name, _)| name).collect())
 }
 
 pub(super) fn take(line: &Bytes, names: &[&str]) -> Result<Vec<Taken>> {
     let object = parse(line)?;
-    let value = |name: &&str| match object.get(*name) {
-        None | Some(Value::Null) => Taken::Missing,
-        Some(Value::String(text)) => Taken::Bytes(Bytes::copy_from_slice(text.as_bytes())),
-        Some(Value::Bool(flag)) => Taken::Int((*flag).into()),
-        Some(Value::Number(number)) => match number.as_i64() {
+    Ok(names.iter().map(|name| object.get(*name).map_or(Taken::Missing, value)).collect())
+}
+
+/// Every member that the line has, in the order of their names.
+pub(super) fn take_every(line: &Bytes) -> Result<Vec<(String, Taken)>> {
+    let object = parse(line)?;
+    within_limit(&object)?;
+    let mut taken: Vec<(String, Taken)> =
+        object.iter().map(|(name, member)| (name.clone(), value(member))).collect();
+    taken.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+    Ok(taken)
+}
+
+fn value(member: &Value) -> Taken {
+    match member {
+        Value::Null => Taken::Missing,
+        Value::String(text) => Taken::Bytes(Bytes::copy_from_slice(text.as_bytes())),
+        Value::Bool(flag) => Taken::Int((*flag).into()),
+        Value::Number(number) => match number.as_i64() {
             Some(whole) => Taken::Int(whole),
             None => Taken::Float(number.as_f64().unwrap_or(f64::NAN)),
         },
-        Some(other) => Taken::Json(other.clone()),
-    };
-    Ok(names.iter().map(value).collect())
+        other => Taken::Json(other.clone()),
+    }
+}
+
+fn within_limit(object: &Map<String, Value>) -> Result<()> {
+    if object.len() > MAX_FIELDS {
+        return Err(Error::exhausted(format!("the line has more than {MAX_FIELDS} members")));
+    }
+    Ok(())
 }
 
 fn parse(line: &[u8]) -> Result<Map<String, Value>> {
@@ -59,6 +77,8 @@ mod tests {
             Taken::Missing,
         ];
         assert_eq!(taken, wanted);
+        let every: Vec<String> = take_every(&line).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(every, ["n", "on", "text", "v", "x", "y"]);
         for bad in [&b"[1]"[..], b"{", b"", b"\xff", b"{}{}"] {
             assert!(take(&Bytes::from_static(bad), &["a"]).is_err(), "{}", bad.escape_ascii());
         }

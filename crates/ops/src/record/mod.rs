@@ -11,6 +11,7 @@
 pub mod columns;
 pub mod csv;
 pub mod example;
+pub mod features;
 pub mod json_line;
 pub mod litdata;
 pub mod mds;
@@ -79,6 +80,13 @@ pub enum Format {
     Parquet,
 }
 
+impl Format {
+    /// Whether each record names its fields itself, so that one may have some that no other has.
+    pub fn is_self_described(self) -> bool {
+        matches!(self, Self::Tfrecord | Self::JsonLine)
+    }
+}
+
 impl RecordSpec {
     /// Records that tell by themselves where their fields are.
     pub fn new(format: Format, fields: Vec<String>) -> Self {
@@ -118,10 +126,27 @@ impl RecordSpec {
         }
     }
 
+    /// Every field that a record has with its name, known before or not: records that describe themselves may have some that
+    /// others lack. What frames the fields is a field only where nothing can be taken out of it.
+    pub fn take_every(&self, record: &Bytes) -> Result<Vec<(String, Taken)>> {
+        match self.format {
+            Format::Tfrecord => tfrecord::take_every(record, &self.fields),
+            Format::JsonLine => json_line::take_every(record),
+            format => {
+                let is_frame = |name: &str| format == Format::Recordio && name == WHOLE;
+                let numbers: Vec<usize> =
+                    (0..self.fields.len()).filter(|number| !is_frame(&self.fields[*number])).collect();
+                let taken = self.take(record, &numbers)?;
+                Ok(numbers.iter().map(|number| self.fields[*number].clone()).zip(taken).collect())
+            }
+        }
+    }
+
     /// Whether a record is sound: its checksums, and whether every field can be taken.
     pub fn check(&self, record: &Bytes) -> Result<()> {
         let all: Vec<usize> = (0..self.fields.len()).collect();
-        self.take(record, &all).map(drop)
+        self.take(record, &all)?;
+        self.take_every(record).map(drop)
     }
 }
 

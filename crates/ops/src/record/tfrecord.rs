@@ -5,8 +5,8 @@
 //! ```
 
 use super::WHOLE;
-use super::example;
 use super::value::Taken;
+use super::{example, features};
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use forebay_core::{Error, Result};
@@ -87,6 +87,18 @@ pub(super) fn take(record: &Bytes, names: &[&str]) -> Result<Vec<Taken>> {
         }
     }
     Ok(taken)
+}
+
+/// Every feature that a record has. Where none is `offered` the payload is no `tf.Example`, and is given as it is.
+pub(super) fn take_every(record: &Bytes, offered: &[String]) -> Result<Vec<(String, Taken)>> {
+    let payload = payload(record)?;
+    let opaque = offered.iter().all(|name| name == WHOLE);
+    match features::take_every(&payload) {
+        // A feature may be called as the whole is.
+        Ok(taken) if !opaque || taken.iter().any(|(name, _)| name == WHOLE) => Ok(taken),
+        Err(error) if !opaque => Err(error.while_doing("read its payload as a tf.Example")),
+        _ => Ok(vec![(WHOLE.to_owned(), Taken::Bytes(payload))]),
+    }
 }
 
 fn compare(what: &str, found: u32, stored: &[u8]) -> Result<()> {
