@@ -13,7 +13,7 @@ done
 for kind in png webp npy json; do
     cp "$data/attacks"/*."$kind" "corpus/$kind/"
 done
-cp "$data"/audio/*.{flac,mp3,ogg,opus} "$data"/attacks/*.{wav,flac,mp3,ogg} corpus/audio/
+cp "$data"/audio/*.{flac,mp3,ogg,opus} "$data"/attacks/*.{wav,flac,mp3,ogg,opus} corpus/audio/
 cp "$data"/video/*.avi "$data"/attacks/*.avi corpus/avi/
 cp "$data"/png/*.png corpus/png/
 cp "$data"/webp/*.webp corpus/webp/

@@ -9,7 +9,9 @@ use libfuzzer_sys::fuzz_target;
 const MAX_SAMPLES: u64 = 1 << 16;
 
 fuzz_target!(|payload: &[u8]| {
-    let payload = Bytes::copy_from_slice(payload);
+    let mut payload = payload.to_vec();
+    seal(&mut payload);
+    let payload = Bytes::from(payload);
     let Ok(audio) = Audio::open(&payload) else { return };
     let header = *audio.header();
     if let Ok(wave) = audio.decode(MAX_SAMPLES) {
@@ -25,3 +27,27 @@ fuzz_target!(|payload: &[u8]| {
         }
     }
 });
+
+/// Gives pages of Ogg the checksums that they should have: no fuzzer guesses them.
+fn seal(payload: &mut [u8]) {
+    let mut at = 0;
+    while let Some(head) = payload.get(at..at + 27)
+        && head.starts_with(b"OggS")
+    {
+        let table = at + 27;
+        let body = table + usize::from(head[26]);
+        let Some(laces) = payload.get(table..body) else { return };
+        let end = body + laces.iter().map(|len| usize::from(*len)).sum::<usize>();
+        let Some(page) = payload.get_mut(at..end) else { return };
+        page[22..26].fill(0);
+        let mut rest = 0u32;
+        for byte in &*page {
+            rest ^= u32::from(*byte) << 24;
+            for _ in 0..8 {
+                rest = rest << 1 ^ if rest >> 31 == 1 { 0x04C1_1DB7 } else { 0 };
+            }
+        }
+        page[22..26].copy_from_slice(&rest.to_le_bytes());
+        at = end;
+    }
+}

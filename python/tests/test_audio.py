@@ -11,6 +11,7 @@ import pytest
 import served
 
 RATE = 8000
+FILES = Path(__file__).parents[2] / "crates/ops/tests/data/audio"
 
 
 def write(path: Path, samples: np.ndarray, rate: int = RATE) -> None:
@@ -41,6 +42,19 @@ def test_a_file_is_delivered_as_it_is(sounds: Path) -> None:
             stored = np.frombuffer(file.readframes(file.getnframes()), "<i2") / np.float32(32768)
         assert batch["wav"].dtype == np.float32
         assert np.array_equal(batch["wav"][0, 0], stored)
+
+
+def test_every_format_is_told_by_its_bytes(tmp_path: Path) -> None:
+    wanted = {"voice.flac": 12_000, "voice.mp3": 8000, "voice.ogg": 12_000, "silk.opus": 12_004}
+    for number, name in enumerate(wanted):
+        (tmp_path / f"{number}_{name}").write_bytes((FILES / name).read_bytes())
+    data = fb.open(tmp_path, extensions=["flac", "mp3", "ogg", "opus"])
+    with fb.Loader(data, [fb.audio("flac;mp3;ogg;opus").named("audio")], batch_size=4) as loader:
+        (batch,) = loader
+    lengths = sorted(array.shape[1] for array in batch["audio"])
+    assert lengths == sorted(wanted.values())
+    for array in batch["audio"]:
+        assert 0.2 < np.abs(array).max() <= 1
 
 
 def test_shapes_that_the_recipe_decides_are_one_array(sounds: Path) -> None:
@@ -121,6 +135,21 @@ def test_a_named_recipe_is_a_plain_one() -> None:
     middle = fb.recipes.speech_logmel(train=False, labels=None)
     assert fb.Recipe(train.to_toml()) == train
     assert [entry["name"] for entry in middle.entries()] == ["audio"]
+
+
+def test_the_named_recipe_of_speech_makes_batches(sounds: Path) -> None:
+    data = fb.open(sounds, extensions=["wav"])
+    for train in (True, False):
+        recipe = fb.recipes.speech_logmel(0.25, rate=RATE, n_mels=20, train=train)
+        with fb.Loader(data, recipe, batch_size=4, shuffle=train, seed=2) as loader:
+            batches = list(loader)
+        assert len(batches) == 3
+        for batch in batches:
+            # A window begins every 10 ms, and one more is centred on the end.
+            assert batch["audio"].shape == (4, 1, 20, 26)
+            assert np.isfinite(batch["audio"]).all()
+            assert batch["audio"].std() > 0.1
+        assert sorted(int(label) for batch in batches for label in batch["cls"]) == [0] * 6 + [1] * 6
 
 
 def test_a_damaged_file_is_a_bad_sample(sounds: Path) -> None:

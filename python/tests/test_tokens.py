@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,20 @@ def test_text_becomes_bytes_padded_on_either_side(tmp_path: Path) -> None:
             assert row[mask].tolist() == wanted
             assert not row[~mask].any()
             assert mask[-1 if side == "left" else 0]
+
+
+def test_a_member_of_a_line_of_json_becomes_bytes(tmp_path: Path) -> None:
+    texts = ["a", "grüße", "", 'two\nlines, "quoted"', "\U0001f30a"]
+    for escapes in (True, False):
+        lines = [json.dumps({"n": n, "text": text}, ensure_ascii=escapes) for n, text in enumerate(texts)]
+        file = tmp_path / f"escaped_{escapes}.jsonl"
+        file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        data = fb.open(file)
+        recipe = [fb.text("text").byte_tokens(bos=256, eos=257).pad_batch(mask=True), fb.label("n")]
+        with fb.Loader(data, recipe, batch_size=len(texts)) as loader:
+            (batch,) = loader
+        for n, row, mask in zip(batch["n"], batch["text"], batch["text_mask"], strict=True):
+            assert row[mask].tolist() == [256, *texts[int(n)].encode(), 257]
 
 
 def packed(data: fb.Dataset, recipe: Any, world: int, state: Any, steps: int) -> tuple[list[int], Any]:

@@ -363,3 +363,7 @@ fn within(values: u64, limit: u64) -> Result<()> {
 #[cfg(test)]
 #[path = "audio_path/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "audio_path/part_tests.rs"]
+mod part_tests;

@@ -24,7 +24,7 @@ fn decode(extension: &str, payload: &[u8], pixels: &mut Image) -> Result<()> {
         "json" => json::decode(payload).map(drop),
         "txt" => text::decode(payload).map(drop),
         "cls" => label::decode(payload).map(drop),
-        "wav" | "flac" | "mp3" | "ogg" => {
+        "wav" | "flac" | "mp3" | "ogg" | "opus" => {
             Audio::open(&Bytes::copy_from_slice(payload))?.decode(1 << 20).map(drop)
         }
         "avi" => avi::open(payload).map(drop),

@@ -196,7 +196,7 @@ class Audio(Column):
 
 
 def audio(field: str = "wav", *, max_samples: int | None = None) -> Audio:
-    """A column of audio: WAV, FLAC, MP3 or Ogg Vorbis, told apart by their first bytes.
+    """A column of audio: WAV, FLAC, MP3, Ogg Vorbis or Ogg Opus, told apart by their first bytes.
 
     field: field of the sample; alternatives are separated by `;`, as in `wav;flac`, and the first present is read.
     max_samples: files of which more would be decoded, all channels together, are refused; about 134 million when not

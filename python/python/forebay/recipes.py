@@ -75,7 +75,7 @@ def speech_logmel(
     rate: int = 16_000,
     n_mels: int = 80,
     train: bool = True,
-    field: str = "wav;flac;mp3;ogg",
+    field: str = "wav;flac;mp3;ogg;opus",
     labels: str | None = "cls",
 ) -> Recipe:
     """Log-mel spectra of speech: `[1, n_mels, frames]` in a column `audio`, windows of 25 ms every 10 ms.

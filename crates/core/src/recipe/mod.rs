@@ -110,7 +110,7 @@ pub enum Decode {
         #[serde(default = "default_video_pixels")]
         max_pixels: u64,
     },
-    /// WAV, FLAC, MP3 or Ogg Vorbis, told apart by their first bytes.
+    /// WAV, FLAC, MP3, Ogg Vorbis or Ogg Opus, told apart by their first bytes.
     Audio {
         /// Most samples, all channels together, that are decoded of one file.
         #[serde(default = "default_max_samples")]

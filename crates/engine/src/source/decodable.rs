@@ -14,7 +14,7 @@ pub fn decodable(field: &str, payload: &[u8]) -> Result<()> {
     let ending = field.rsplit('.').next().unwrap_or(field);
     match ending.to_ascii_lowercase().as_str() {
         "jpg" | "jpeg" | "png" | "webp" => image(payload),
-        "wav" | "flac" | "mp3" | "ogg" => audio(payload),
+        "wav" | "flac" | "mp3" | "ogg" | "opus" => audio(payload),
         "npy" => npy::decode(payload).map(drop),
         "json" => json::decode(payload).map(drop),
         "cls" | "cls2" => label::decode(payload).map(drop),
@@ -66,5 +66,7 @@ mod tests {
         decodable("bin", b"anything").unwrap();
         assert!(decodable("wav", b"RIFF\x04\0\0\0WAVE").is_err());
         decodable("flac", b"FORM of another kind").unwrap();
+        let cut = [b"OggS\0\x02", &[0; 20][..], b"\x01\x13OpusHead"].concat();
+        assert!(decodable("opus", &cut).is_err());
     }
 }

@@ -10,7 +10,7 @@ use forebay_core::recipe::Recipe;
 use serde_json::{Value as Json, json};
 use std::path::Path;
 
-fn file(name: &str) -> Bytes {
+pub(super) fn file(name: &str) -> Bytes {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/audio");
     std::fs::read(folder.join(name)).unwrap().into()
 }
@@ -42,7 +42,7 @@ fn program(ops: &Json) -> Program {
 }
 
 /// Shape and values that a recipe makes of one payload.
-fn make(ops: &Json, payload: &Bytes, sample: u64) -> Result<(Vec<usize>, Vec<f32>)> {
+pub(super) fn make(ops: &Json, payload: &Bytes, sample: u64) -> Result<(Vec<usize>, Vec<f32>)> {
     let program = program(ops);
     let batch = BatchBuilder::new(program.outputs(), 1, &BufferPool::new(0));
     let mut writer = batch.claim(0).unwrap();
@@ -119,7 +119,8 @@ fn spectra_are_torchaudios_and_librosas() {
 
 #[test]
 fn a_crop_of_a_part_is_the_crop_of_the_whole() {
-    for name in ["voice.flac", "stereo.flac", "voice.ogg", "stereo.ogg", "voice.mp3", "signal"] {
+    for name in ["voice.flac", "stereo.flac", "voice.ogg", "stereo.ogg", "voice.mp3", "voice.opus", "signal"]
+    {
         let payload = if name == "signal" { signal() } else { file(name) };
         for before in [json!([]), json!(["mono"]), json!(["mono", {"op": "resample", "rate": 11_025}])] {
             let ops = |more: Json| {

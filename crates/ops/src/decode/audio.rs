@@ -2,10 +2,13 @@
 //!
 //! Bytes are hostile: channels, rate and the number of samples decoded are bounded, whatever the header says. Part of
 //! a file is decoded as it is in the whole: bit for bit. WAV and FLAC are entered where the part begins, Ogg Vorbis a
-//! little before. MP3 is decoded from its beginning, because its frames lean on those before them, and as a whole when
-//! its length matters, because its header need not know it. What is done to the samples is in [`crate::audio_path`].
+//! little before. Opus and MP3 are decoded from their beginning, because their frames lean on those before them, MP3
+//! as a whole when its length matters, because its header need not know it. What is done to the samples is in
+//! [`crate::audio_path`].
 
 mod compressed;
+mod ogg;
+mod ogg_opus;
 mod wav;
 
 use bytes::Bytes;
@@ -44,6 +47,7 @@ pub struct Audio {
 
 enum Format {
     Wav(wav::Wav),
+    Opus(ogg_opus::Opus),
     Compressed(compressed::Compressed),
 }
 
@@ -60,6 +64,9 @@ impl Audio {
         let (header, format) = if payload.starts_with(b"RIFF") {
             let (header, wav) = wav::Wav::open(payload)?;
             (header, Format::Wav(wav))
+        } else if ogg_opus::is_opus(payload) {
+            let (header, opus) = ogg_opus::Opus::open(payload)?;
+            (header, Format::Opus(opus))
         } else {
             let (header, compressed) = compressed::Compressed::open(payload)?;
             (header, Format::Compressed(compressed))
@@ -90,7 +97,7 @@ impl Audio {
         }
         let Header { rate, channels, .. } = self.header;
         let Format::Compressed(mut compressed) = self.format else {
-            return Err(Error::internal("decode audio: a WAV file knows its length"));
+            return Err(Error::internal("decode audio: WAV and Opus know their length"));
         };
         let channels = compressed.decode(&self.header, None, limit, vec![Vec::new(); channels])?;
         Ok(Waveform { rate, channels })
@@ -107,6 +114,7 @@ impl Audio {
         let empty = vec![Vec::new(); channels];
         let channels = match self.format {
             Format::Wav(wav) => wav.decode(&part, empty),
+            Format::Opus(opus) => opus.decode(&part, empty)?,
             Format::Compressed(mut compressed) => {
                 compressed.decode(&self.header, Some(part.clone()), limit, empty)?
             }
@@ -126,5 +134,13 @@ fn too_long(limit: u64) -> Error {
 }
 
 #[cfg(test)]
+#[path = "audio/made.rs"]
+pub(crate) mod made;
+
+#[cfg(test)]
 #[path = "audio/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "audio/opus_tests.rs"]
+mod opus_tests;

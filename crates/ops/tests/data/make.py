@@ -223,6 +223,21 @@ def npy(header, data=b"", length=None):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) if length is None else length) + text + data
 
 
+def ogg_page(flags, packets, number):
+    head = b"OggS\0" + bytes([flags]) + struct.pack("<qIII", 0, 1, number, 0) + bytes([len(packets)])
+    page = head + bytes(map(len, packets)) + b"".join(packets)
+    rest = 0
+    for byte in page:
+        rest ^= byte << 24
+        for _ in range(8):
+            rest = (rest << 1 ^ (0x04C11DB7 if rest >> 31 else 0)) & 0xFFFFFFFF
+    return page[:22] + struct.pack("<I", rest) + page[26:]
+
+
+def opus_head(channels, family=0):
+    return b"OpusHead" + struct.pack("<BBHIhB", 1, channels, 312, 48000, 0, family)
+
+
 def audio_attacks():
     part = lambda name, body: name + struct.pack("<I", len(body)) + body
     form = lambda channels, bits, frame, rate=8000: struct.pack("<HHIIHH", 1, channels, rate, rate * frame, frame, bits)
@@ -245,7 +260,19 @@ def audio_attacks():
     yield "tag_longer_than_file.mp3", b"ID3\x04\0\0\x7f\x7f\x7f\x7f"
     yield "no_frame.mp3", b"\xff\xfb" + bytes(100)
     yield "page_alone.ogg", b"OggS\0\2" + bytes(20) + b"\1\7\1vorbis"
-    yield "no_such_codec.ogg", b"OggS\0\2" + bytes(20) + b"\1\x08OpusHead"
+    yield "no_such_codec.ogg", b"OggS\0\2" + bytes(20) + b"\1\x08Speex   "
+    for name, head, packet in (
+        ("no_channels", opus_head(0), b"\x48"),
+        ("most_channels", opus_head(255, 255), b"\x48"),
+        ("packet_of_no_frame", opus_head(1), b"\x4b\0"),
+        ("packet_of_four_seconds", opus_head(1), b"\x5b\x3f"),
+        # Two frames of 60 ms without a byte in each of 255 packets.
+        ("half_a_minute_in_a_kilobyte", opus_head(1), b"\x59"),
+    ):
+        pages = [(2, [head]), (0, [b"OpusTags"]), (0, [packet] * 255)]
+        yield f"{name}.opus", b"".join(ogg_page(*page, number) for number, page in enumerate(pages))
+    yield "headers_alone.opus", ogg_page(2, [opus_head(1)], 0)
+    yield "a_page_damaged.opus", ogg_page(2, [opus_head(1)], 0)[:-1] + b"\1"
 
 
 def video_attacks():

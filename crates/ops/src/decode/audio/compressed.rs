@@ -3,7 +3,7 @@
 //! A damaged packet makes the file corrupt rather than a gap in it. Should symphonia ever give up with a panic, that is
 //! a corrupt file too: it is pure Rust without `unsafe`, and its state is thrown away.
 
-use super::{Header, too_long};
+use super::{Header, ogg, too_long};
 use bytes::Bytes;
 use forebay_core::{Error, Result};
 use std::io::Cursor;
@@ -18,6 +18,12 @@ use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::units::Timestamp;
 use symphonia::default::codecs::{FlacDecoder, MpaDecoder, VorbisDecoder};
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader};
+
+#[cfg(test)]
+thread_local! {
+    /// Packets that this thread decoded: tests compare them with what a part needs.
+    pub(crate) static DECODED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
 
 /// Bytes of an ID3v2 tag's head.
 const TAG_HEAD: usize = 10;
@@ -52,19 +58,16 @@ impl Kind {
     fn of(bytes: &[u8]) -> Result<Self> {
         let unsupported = |what: &str| {
             Err(Error::unsupported(format!("decode audio: {what}"))
-                .with_hint("store WAV, FLAC, MP3 or Ogg Vorbis"))
+                .with_hint("store WAV, FLAC, MP3, Ogg Vorbis or Ogg Opus"))
         };
         match bytes {
             [b'f', b'L', b'a', b'C', ..] => Ok(Self::Flac),
-            [b'O', b'g', b'g', b'S', ..] => {
-                // The first packet of the first page names the codec.
-                let start = 27 + usize::from(bytes.get(26).copied().unwrap_or_default());
-                match bytes.get(start..).unwrap_or_default() {
-                    [1, b'v', b'o', b'r', b'b', b'i', b's', ..] => Ok(Self::Vorbis),
-                    [b'O', b'p', b'u', b's', b'H', ..] => unsupported("Ogg Opus is not decoded here"),
-                    _ => unsupported("an Ogg file of something else than Vorbis"),
-                }
-            }
+            [b'O', b'g', b'g', b'S', ..] => match ogg::first_packet(bytes).unwrap_or_default() {
+                [1, b'v', b'o', b'r', b'b', b'i', b's', ..] => Ok(Self::Vorbis),
+                [b'S', b'p', b'e', b'e', b'x', ..] => unsupported("Ogg Speex"),
+                [0x7F, b'F', b'L', b'A', b'C', ..] => unsupported("FLAC in Ogg"),
+                _ => unsupported("an Ogg file of something else than Vorbis or Opus"),
+            },
             [0xFF, second, ..] if second & 0xE6 == 0xE2 => Ok(Self::Mp3),
             [b'R', b'F', b'6', b'4', ..] => unsupported("RF64, a WAV file of more than 4 GB"),
             [b'F', b'O', b'R', b'M', ..] => unsupported("AIFF"),
@@ -172,6 +175,8 @@ impl Compressed {
                 return Err(Cause::DecodeError("it has more than one stream"));
             }
             let decoded = self.decoder.decode(&packet)?;
+            #[cfg(test)]
+            DECODED.set(DECODED.get() + 1);
             if decoded.frames() == 0 {
                 continue;
             }

@@ -4,7 +4,7 @@
                               here were made with ffmpeg 5.1, torchaudio 2.11 and librosa 0.11 on a CPU
 
 `NAME.f32` is what is to be expected, in little endian: of a recording what ffmpeg decodes, of `signal.f32` what
-`CASES` in `audio_path/tests.rs` names.
+`CASES` in `audio_path/tests.rs` names. `NAME.i16` is the same in 16 bits, of long ones only each `STEP`-th sample.
 """
 
 import subprocess
@@ -21,6 +21,8 @@ import torchaudio.transforms as T  # noqa: E402
 
 ROOT = Path(__file__).parent
 RATE = 8000
+# No multiple of it is a frame of any codec.
+STEP = 31
 
 
 def write(name, values):
@@ -32,13 +34,13 @@ def ffmpeg(*arguments, given=b""):
     return subprocess.run(command, input=given, capture_output=True, check=True).stdout
 
 
-def recording(seconds, channels):
+def recording(seconds, channels, rate=RATE, harmonics=8):
     """A voice of sorts: harmonics that glide, in syllables, over a little noise."""
     draws = np.random.default_rng(7)
-    time = np.arange(int(seconds * RATE)) / RATE
+    time = np.arange(int(seconds * rate)) / rate
     pitch = 140 + 50 * np.sin(2 * np.pi * 1.5 * time)
-    phase = 2 * np.pi * np.cumsum(pitch) / RATE
-    voice = sum(np.sin(k * phase + k) / k for k in range(1, 9)) * (0.5 + 0.5 * np.sin(2 * np.pi * 3 * time))
+    phase = 2 * np.pi * np.cumsum(pitch) / rate
+    voice = sum(np.sin(k * phase + k) / k for k in range(1, harmonics + 1)) * (0.5 + 0.5 * np.sin(2 * np.pi * 3 * time))
     sides = [0.25 * voice + 0.01 * draws.standard_normal(len(time)) for _ in range(channels)]
     return np.clip(np.stack(sides, axis=1) * [1.0, 0.6][:channels], -1, 1)
 
@@ -60,6 +62,63 @@ def files():
             decoded = ffmpeg("-i", path, "-f", "f32le", "-")
             # Half as large, and still finer than what the test asks for.
             (ROOT / f"{name}.i16").write_bytes((np.frombuffer(decoded, "<f4") * 32767).round().astype("<i2").tobytes())
+        if name == "stereo.ogg":
+            compare(name, channels, "vorbis")
+
+
+def encoded(name, wave, rate, options, decoder):
+    """A recording at full width, and each `STEP`-th sample that ffmpeg decodes."""
+    path, channels = str(ROOT / name), wave.shape[1]
+    raw = ["-f", "s16le", "-ar", str(rate), "-ac", str(channels), "-i", "-"]
+    ffmpeg(*raw, *options, path, given=(wave * 32767).astype("<i2").tobytes())
+    compare(name, channels, decoder)
+
+
+def compare(name, channels, decoder):
+    decoded = ffmpeg("-c:a", decoder, "-i", str(ROOT / name), "-f", "s16le", "-")
+    samples = np.frombuffer(decoded, "<i2").reshape(-1, channels)
+    print(f"{name}: {(ROOT / name).stat().st_size} bytes, {len(samples)} samples of {channels}")
+    (ROOT / f"{name}.i16").write_bytes(samples[::STEP].tobytes())
+
+
+def mp3():
+    """MPEG-1: both channels as their sum and difference, and frames of many rates."""
+    wave = recording(0.3, 2, 44_100, 30)
+    encoded("joint.mp3", wave, 44_100, ["-b:a", "96k", "-joint_stereo", "1"], "mp3float")
+    encoded("vbr.mp3", wave[:, :1], 44_100, ["-q:a", "4"], "mp3float")
+
+
+def opus():
+    """Opus in each of its modes and lengths of frames. The length is no multiple of any."""
+    for name, channels, options in (
+        ("silk.opus", 1, ["-application", "voip", "-b:a", "10k"]),
+        ("silk_60ms.opus", 1, ["-application", "voip", "-b:a", "10k", "-frame_duration", "60"]),
+        ("silk_stereo_40ms.opus", 2, ["-application", "voip", "-b:a", "24k", "-frame_duration", "40", "-cutoff", "8000"]),
+        ("hybrid.opus", 1, ["-application", "voip", "-b:a", "28k"]),
+        ("hybrid_stereo_10ms.opus", 2, ["-application", "voip", "-b:a", "44k", "-frame_duration", "10"]),
+        ("celt_stereo.opus", 2, ["-application", "audio", "-b:a", "96k"]),
+        ("celt_5ms_cbr.opus", 1, ["-application", "lowdelay", "-b:a", "48k", "-frame_duration", "5", "-vbr", "off"]),
+        ("celt_2.5ms.opus", 1, ["-application", "lowdelay", "-b:a", "48k", "-frame_duration", "2.5"]),
+        ("packets_of_120ms.opus", 1, ["-application", "voip", "-b:a", "24k", "-frame_duration", "120"]),
+    ):
+        # ffmpeg's own decoder of Opus resamples SILK in a way of its own.
+        encoded(name, recording(0.2501, channels, 48_000, 30), 48_000, ["-c:a", "libopus", *options], "libopus")
+    louder("silk.opus", "gain.opus", 3.0)
+
+
+def louder(name, other, decibels):
+    """The same file with a gain in its header."""
+    data = bytearray((ROOT / name).read_bytes())
+    data[28 + 16 : 28 + 18] = round(decibels * 256).to_bytes(2, "little", signed=True)
+    data[22:26] = bytes(4)
+    rest = 0
+    for byte in data[: 28 + 19]:
+        rest ^= byte << 24
+        for _ in range(8):
+            rest = (rest << 1 ^ (0x04C11DB7 if rest >> 31 else 0)) & 0xFFFFFFFF
+    data[22:26] = rest.to_bytes(4, "little")
+    (ROOT / other).write_bytes(data)
+    compare(other, 1, "libopus")
 
 
 def parity():
@@ -90,4 +149,6 @@ def parity():
 
 
 files()
+mp3()
+opus()
 parity()
