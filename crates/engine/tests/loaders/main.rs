@@ -15,6 +15,7 @@ mod order;
 mod parts;
 mod ragged;
 mod reshard;
+mod reshard_runs;
 mod resume;
 mod supply;
 mod tokens;
