@@ -42,10 +42,10 @@ pub(crate) struct ReshardArgs {
     /// Most bytes of payloads in one shard, such as `500MB` or `1GiB`.
     #[arg(long, default_value = "1GiB", value_name = "SIZE")]
     pub(crate) max_bytes: String,
-    /// Bytes of samples that are held at once; beyond it they go to temporary files.
+    /// Bytes of samples that are read ahead or wait for their shard; beyond it they go to a temporary file.
     #[arg(long, default_value = "1GiB", value_name = "SIZE")]
     pub(crate) memory: String,
-    /// Where temporary files lie. [default: OUT]
+    /// Where the temporary file lies. [default: OUT]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
     /// Replace shards that exist already.
@@ -76,7 +76,7 @@ pub(crate) struct ConvertArgs {
     /// Most bytes of payloads in one shard, such as `500MB` or `1GiB`.
     #[arg(long, default_value = "1GiB", value_name = "SIZE")]
     pub(crate) max_bytes: String,
-    /// Bytes of samples that are held at once; beyond it they go to temporary files.
+    /// Bytes of samples that are read ahead or wait for their shard; beyond it they go to a temporary file.
     #[arg(long, default_value = "1GiB", value_name = "SIZE")]
     pub(crate) memory: String,
     /// Replace shards that exist already.

@@ -166,8 +166,10 @@ fn p073_a_killed_conversion_goes_on_and_gives_the_same_bytes() {
     let harness = Harness::new();
     let made = Made { samples: 1000, width: 8, height: 8, ..Made::default() };
     made.tree(&harness.path("tree"));
-    let convert =
-        |out: &str| ["convert", "tree", out, "--to", "tfrecord", "--max-count", "10"].map(str::to_owned);
+    let convert = |out: &str| {
+        ["convert", "tree", out, "--to", "tfrecord", "--max-count", "10", "--memory", "1KB"]
+            .map(str::to_owned)
+    };
     let whole = convert("whole");
     harness.ok(&whole.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(shards(&harness, "whole").len(), 100);
@@ -185,6 +187,9 @@ fn p073_a_killed_conversion_goes_on_and_gives_the_same_bytes() {
         assert!((before..100).contains(&left), "{left}");
         let said = harness.json(&args);
         assert_eq!((&said["kept"], &said["samples"]), (&json!(left), &json!(1000)));
+        assert_eq!(said["spilled_bytes"], json!(0));
+        let hidden = files(&harness.path(&out)).into_iter().filter(|(name, _)| name.contains(".tmp-"));
+        assert_eq!(hidden.count(), 0, "the shard that was being written when the run was killed is gone");
         let whole: Vec<_> = shards(&harness, "whole")
             .iter()
             .map(|name| std::fs::read(harness.path(&format!("whole/{name}"))).unwrap())

@@ -1,10 +1,11 @@
 //! What says which run writes the shards of a folder, so that the same run can go on where it ended.
 
 use super::ReshardOptions;
+use super::layout::Layout;
 use crate::shard::{ShardInfo, ShardWriterOptions};
 use crate::source::Dataset;
 use forebay_core::{Error, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
@@ -13,8 +14,8 @@ use xxhash_rust::xxh3::xxh3_128;
 pub(super) struct Card {
     path: PathBuf,
     shards: ShardWriterOptions,
-    /// Whether this run began before.
-    goes_on: bool,
+    /// Shards of this run that are there: each came to its name when it was whole.
+    there: BTreeSet<u64>,
 }
 
 impl Card {
@@ -49,46 +50,39 @@ impl Card {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(doing(error)),
             _ => false,
         };
+        let mut found = shards.found()?;
+        if let Some(number) = found.shards.first().filter(|_| !goes_on && !shards.overwrite) {
+            let message = format!("write shard `{}`: it exists already", shards.path(*number)?);
+            return Err(Error::invalid_config(message)
+                .with_hint("choose another name, or ask for existing shards to be replaced"));
+        }
+        // A run that was killed left the shards that it was writing.
+        found.parts.iter().try_for_each(fs::remove_file).map_err(doing)?;
         if !goes_on {
-            if !shards.overwrite && first.exists() {
-                let message = format!("write shard `{}`: it exists already", first.display());
-                return Err(Error::invalid_config(message)
-                    .with_hint("choose another name, or ask for existing shards to be replaced"));
-            }
             // Shards of another run must not pass for finished ones of this run.
-            let mut number = 0;
-            while let Ok(()) = fs::remove_file(shards.path(number)?) {
-                number += 1;
+            for number in std::mem::take(&mut found.shards) {
+                fs::remove_file(shards.path(number)?).map_err(doing)?;
             }
             let temporary =
                 folder.join(format!(".tmp-reshard-{:x}-{}", xxh3_128(text.as_bytes()), std::process::id()));
             fs::write(&temporary, &text).and_then(|()| fs::rename(&temporary, &path)).map_err(doing)?;
         }
-        Ok(Self { path, shards, goes_on })
+        Ok(Self { path, shards, there: found.shards })
     }
 
     pub(super) fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    /// Shards that are there: each came to its name when it was whole.
-    pub(super) fn finished(&self, count: u64) -> Result<BTreeSet<u64>> {
-        if !self.goes_on {
-            return Ok(BTreeSet::new());
-        }
-        (0..count)
-            .filter_map(|shard| {
-                self.shards.path(shard).map(|path| Path::new(&path).exists().then_some(shard)).transpose()
-            })
-            .collect()
-    }
-
-    /// What is known about a shard that is there.
-    pub(super) fn info(&self, shard: u64, samples: u64) -> Result<ShardInfo> {
-        let path = PathBuf::from(self.shards.path(shard)?);
-        let size =
-            fs::metadata(&path).map_err(|e| Error::io(format!("look at shard `{}`", path.display()), e))?;
-        Ok(ShardInfo { path, samples, bytes: size.len() })
+    /// The shards that this run wrote before it was ended.
+    pub(super) fn kept(&self, layout: &Layout) -> Result<BTreeMap<u64, ShardInfo>> {
+        let known = |shard| {
+            let path = PathBuf::from(self.shards.path(shard)?);
+            let size = fs::metadata(&path)
+                .map_err(|e| Error::io(format!("look at shard `{}`", path.display()), e))?;
+            Ok((shard, ShardInfo { path, samples: layout.samples(shard), bytes: size.len() }))
+        };
+        self.there.range(..layout.shards()).copied().map(known).collect()
     }
 
     /// All shards are there: nothing is to go on with.

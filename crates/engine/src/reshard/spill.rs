@@ -1,214 +1,269 @@
-//! Samples on their way to their shards: in memory, or in a temporary file for each shard when memory is full.
+//! Samples that wait for their shards: in memory, and beyond a limit in one temporary file for all.
 
-use crate::source::FieldValue;
-use bytes::{Buf, Bytes};
+use super::held::Held;
+use bytes::Bytes;
 use forebay_core::{Error, Result};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// A sample with its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) position: u64,
-    pub(super) key: String,
-    pub(super) fields: Vec<(String, FieldValue)>,
-}
-
-/// What goes into one shard.
-#[derive(Debug, Default)]
-pub(super) struct Bucket {
-    /// Samples that are still in memory, one after the other.
-    memory: Vec<u8>,
-    /// Samples that are not; the file has no name.
-    file: Option<File>,
-    /// Of every sample its position, and where it begins in the file and what follows it in memory.
-    index: Vec<(u64, u64)>,
-    spilled: u64,
-}
+/// Small samples are gathered into writes of this size.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// All buckets under one limit.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    folder: PathBuf,
     limit: u64,
-    by_number: BTreeMap<u64, Bucket>,
+    by_shard: BTreeMap<u64, Bucket>,
+    file: SpillFile,
+    /// Bytes in memory.
     held: u64,
     peak: u64,
-    spilled: u64,
+}
+
+/// What waits for one shard.
+#[derive(Debug)]
+struct Bucket {
+    samples: Vec<Waiting>,
+    /// How many of them, the first ones, are in the file.
+    spilled: usize,
+    /// Bytes of the others.
+    held: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    position: u64,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// No vector that grows: what is reserved is what is counted.
+    Memory(Box<[u8]>),
+    File(Range<u64>),
 }
 
 impl Buckets {
     pub(super) fn new(folder: PathBuf, limit: u64) -> Self {
-        Self { folder, limit, by_number: BTreeMap::new(), held: 0, peak: 0, spilled: 0 }
+        let file = SpillFile { folder, file: None, end: 0 };
+        Self { limit, by_shard: BTreeMap::new(), file, held: 0, peak: 0 }
     }
 
-    pub(super) fn put(&mut self, shard: u64, held: &Held) -> Result<()> {
-        let bucket = self.by_number.entry(shard).or_default();
-        let before = bucket.memory.len();
-        bucket.index.push((held.position, bucket.spilled + before as u64));
-        encode(held, &mut bucket.memory);
-        self.held += (bucket.memory.len() - before) as u64;
-        self.peak = self.peak.max(self.held);
-        while self.held > self.limit {
+    /// Puts a sample away until its shard is taken, which is to have `samples` samples. Makes room for it first.
+    pub(super) fn put(&mut self, shard: u64, samples: u64, held: &Held) -> Result<()> {
+        let length = held.length();
+        while self.held > 0 && self.held + length > self.limit {
             self.spill_largest()?;
+        }
+        let bucket = self.by_shard.entry(shard).or_insert_with(|| Bucket {
+            samples: Vec::with_capacity(samples as usize),
+            spilled: 0,
+            held: 0,
+        });
+        let place = if length > self.limit {
+            // Nothing else is in memory, and this is never.
+            bucket.spilled += 1;
+            Place::File(self.file.append(length, |file| held.encode(file))?)
+        } else {
+            let mut bytes = Vec::with_capacity(length as usize);
+            held.encode(&mut bytes).map_err(|e| Error::io("put a sample into memory", e))?;
+            bucket.held += length;
+            self.held += length;
+            self.peak = self.peak.max(self.held);
+            Place::Memory(bytes.into_boxed_slice())
+        };
+        bucket.samples.push(Waiting { position: held.position, place });
+        Ok(())
+    }
+
+    /// Gives every sample that waits for a shard, in the order of positions.
+    pub(super) fn take(&mut self, shard: u64, mut visit: impl FnMut(&Held) -> Result<()>) -> Result<()> {
+        let Some(mut bucket) = self.by_shard.remove(&shard) else { return Ok(()) };
+        let runs = bucket.runs();
+        bucket.samples.sort_unstable_by_key(|waiting| waiting.position);
+        for Waiting { position, place } in bucket.samples {
+            let bytes = match place {
+                Place::Memory(bytes) => bytes.into(),
+                Place::File(at) => {
+                    self.peak = self.peak.max(self.held + (at.end - at.start));
+                    self.file.read(&at)?
+                }
+            };
+            visit(&Held::decode(position, bytes)?)?;
+        }
+        self.held -= bucket.held;
+        for run in &runs {
+            self.file.free(run);
         }
         Ok(())
     }
 
-    /// The samples of a shard.
-    pub(super) fn take(&mut self, shard: u64) -> Result<Bucket> {
-        let bucket = self.by_number.remove(&shard);
-        let bucket = bucket.ok_or_else(|| Error::internal("a shard without samples was planned"))?;
-        self.held -= bucket.memory.len() as u64;
-        Ok(bucket)
-    }
-
     pub(super) fn spilled_bytes(&self) -> u64 {
-        self.spilled
+        self.file.end
     }
 
-    pub(super) fn peak_bytes(&self) -> u64 {
-        self.peak
+    pub(super) fn take_peak(&mut self) -> u64 {
+        std::mem::replace(&mut self.peak, self.held)
     }
 
-    /// The largest bucket is the one whose file is written to the longest piece at a time.
+    /// The largest bucket is the one of which the longest piece lies together in the file.
     fn spill_largest(&mut self) -> Result<()> {
-        let Some(bucket) = self.by_number.values_mut().max_by_key(|bucket| bucket.memory.len()) else {
+        let Some(bucket) = self.by_shard.values_mut().max_by_key(|bucket| bucket.held) else {
             return Ok(());
         };
-        let doing =
-            |e| Error::io(format!("put samples into a temporary file in `{}`", self.folder.display()), e);
-        let file = match &mut bucket.file {
-            Some(file) => file,
-            none => none.insert(tempfile::tempfile_in(&self.folder).map_err(doing)?),
-        };
-        file.write_all(&bucket.memory).map_err(doing)?;
-        let bytes = bucket.memory.len() as u64;
-        bucket.spilled += bytes;
-        bucket.memory = Vec::new();
-        self.held -= bytes;
-        self.spilled += bytes;
+        for waiting in &mut bucket.samples[bucket.spilled..] {
+            if let Place::Memory(bytes) = &waiting.place {
+                let at = self.file.append(bytes.len() as u64, |file| file.write_all(bytes))?;
+                waiting.place = Place::File(at);
+            }
+        }
+        bucket.spilled = bucket.samples.len();
+        self.held -= std::mem::take(&mut bucket.held);
         Ok(())
     }
 }
 
 impl Bucket {
-    /// Gives every sample in the order of positions.
-    pub(super) fn in_order(mut self, mut visit: impl FnMut(Held) -> Result<()>) -> Result<()> {
-        let end = self.spilled + self.memory.len() as u64;
-        let mut bounds: Vec<u64> = self.index.iter().map(|(_, at)| *at).chain([end]).collect();
-        bounds.sort_unstable();
-        self.index.sort_unstable();
-        let memory = Bytes::from(std::mem::take(&mut self.memory));
-        for (_, at) in &self.index {
-            let next = bounds[bounds.partition_point(|bound| bound <= at)];
-            let bytes = match &self.file {
-                Some(file) if *at < self.spilled => {
-                    let mut bytes = vec![0; (next - at) as usize];
-                    file.read_exact_at(&mut bytes, *at)
-                        .map_err(|e| Error::io("read samples back from a temporary file", e))?;
-                    Bytes::from(bytes)
-                }
-                _ => memory.slice((at - self.spilled) as usize..(next - self.spilled) as usize),
-            };
-            visit(decode(bytes)?)?;
+    /// Where its samples lie in the file, neighbours as one. To be asked before samples are put in order.
+    fn runs(&self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for waiting in &self.samples[..self.spilled] {
+            match (&waiting.place, runs.last_mut()) {
+                (Place::File(at), Some(run)) if run.end == at.start => run.end = at.end,
+                (Place::File(at), _) => runs.push(at.clone()),
+                (Place::Memory(_), _) => {}
+            }
         }
-        Ok(())
+        runs
     }
 }
 
-fn encode(held: &Held, to: &mut Vec<u8>) {
-    let mut put = |bytes: &[u8]| {
-        to.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-        to.extend_from_slice(bytes);
-    };
-    put(&held.position.to_le_bytes());
-    put(held.key.as_bytes());
-    for (name, value) in &held.fields {
-        put(name.as_bytes());
-        match value {
-            FieldValue::Payload(bytes) => {
-                put(&[0]);
-                put(bytes);
-            }
-            FieldValue::Int(value) => {
-                put(&[1]);
-                put(&value.to_le_bytes());
-            }
-            FieldValue::Record(payload) => {
-                put(&[2]);
-                put(payload);
-            }
-        }
-    }
+/// A file without a name, so that nothing is left of it whatever ends the run. It is made when it is needed.
+#[derive(Debug)]
+struct SpillFile {
+    folder: PathBuf,
+    file: Option<BufWriter<File>>,
+    end: u64,
 }
 
-/// What [`encode`] wrote. The file is our own, so that anything else in it is our fault.
-fn decode(mut bytes: Bytes) -> Result<Held> {
-    let broken = || Error::internal("a temporary file holds something else than was written to it");
-    let mut next = || {
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        let length = if bytes.len() < 8 { usize::MAX } else { bytes.get_u64_le() as usize };
-        if length > bytes.len() {
-            return Err(broken());
-        }
-        Ok(Some(bytes.split_to(length)))
-    };
-    let number = |bytes: &Bytes| bytes[..].try_into().map(u64::from_le_bytes).map_err(|_| broken());
-    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).map_err(|_| broken());
-    let position = number(&next()?.ok_or_else(broken)?)?;
-    let key = text(next()?.ok_or_else(broken)?)?;
-    let mut fields = Vec::new();
-    while let Some(name) = next()? {
-        let (kind, value) = (next()?.ok_or_else(broken)?, next()?.ok_or_else(broken)?);
-        let value = match &kind[..] {
-            [0] => FieldValue::Payload(value),
-            [2] => FieldValue::Record(value),
-            _ => FieldValue::Int(number(&value)? as i64),
+impl SpillFile {
+    /// Adds `length` bytes, and says where they are.
+    fn append(
+        &mut self,
+        length: u64,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<Range<u64>> {
+        let doing =
+            |e| Error::io(format!("put samples into a temporary file in `{}`", self.folder.display()), e);
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                let file = tempfile::tempfile_in(&self.folder).map_err(doing)?;
+                none.insert(BufWriter::with_capacity(WRITE_BYTES, file))
+            }
         };
-        fields.push((text(name)?, value));
+        write(file).map_err(doing)?;
+        let at = self.end..self.end + length;
+        self.end = at.end;
+        Ok(at)
     }
-    Ok(Held { position, key, fields })
+
+    fn read(&mut self, at: &Range<u64>) -> Result<Bytes> {
+        let doing = |e| Error::io("read samples back from a temporary file", e);
+        let file =
+            self.file.as_mut().ok_or_else(|| Error::internal("nothing was put into a temporary file"))?;
+        file.flush().map_err(doing)?;
+        let mut bytes = vec![0; (at.end - at.start) as usize];
+        file.get_ref().read_exact_at(&mut bytes, at.start).map_err(doing)?;
+        Ok(bytes.into())
+    }
+
+    /// Gives space back, so that samples do not lie on disk twice once their shard is written. Where that is not possible
+    /// it comes back at the end.
+    fn free(&self, run: &Range<u64>) {
+        if let Some(file) = &self.file {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = fallocate(file.get_ref(), hole, run.start, run.end - run.start);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::FieldValue;
     use proptest::prelude::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn held(at: usize, size: usize) -> Held {
+        let payload = FieldValue::Payload(vec![at as u8; size].into());
+        Held {
+            // Another order than that of putting.
+            position: ((at * 7919) % 1009) as u64,
+            key: format!("k{at}"),
+            fields: vec![
+                ("bin".into(), payload),
+                ("cls".into(), FieldValue::Int(-(at as i64))),
+                ("@tfrecord".into(), FieldValue::Record(vec![1; at].into())),
+            ],
+        }
+    }
 
     proptest! {
         #[test]
         fn p073_samples_come_back_in_order_whatever_the_memory(
             sizes in proptest::collection::vec(0usize..200, 1..40),
             limit in 0u64..4000,
+            early in 0usize..40,
         ) {
             let mut buckets = Buckets::new(std::env::temp_dir(), limit);
-            let held: Vec<Held> = sizes.iter().enumerate().map(|(at, size)| Held {
-                // Another order than that of putting.
-                position: ((at * 7919) % 1009) as u64,
-                key: format!("k{at}"),
-                fields: vec![("bin".into(), FieldValue::Payload(vec![at as u8; *size].into())), ("cls".into(), FieldValue::Int(-(at as i64))), ("@tfrecord".into(), FieldValue::Record(vec![1; at].into()))],
-            }).collect();
-            let largest = held.iter().map(|held| { let mut bytes = Vec::new(); encode(held, &mut bytes); bytes.len() as u64 }).max().unwrap();
-            for held in &held {
-                buckets.put(held.position % 3, held).unwrap();
-            }
-            prop_assert!(buckets.peak_bytes() <= limit + largest);
-            for shard in 0..3 {
-                let mut wanted: Vec<Held> = held.iter().filter(|held| held.position % 3 == shard).cloned().collect();
-                wanted.sort_by_key(|held| held.position);
-                if wanted.is_empty() {
-                    continue;
+            let all: Vec<Held> = sizes.iter().enumerate().map(|(at, size)| held(at, *size)).collect();
+            let largest = all.iter().map(Held::length).max().unwrap();
+            // Shard 0 is taken on the way, the others at the end, and shard 0 once more with what came since.
+            let early = early.min(all.len());
+            for (samples, shards) in [(&all[..early], 0..1), (&all[early..], 0..3)] {
+                for held in samples {
+                    buckets.put(held.position % 3, 40, held).unwrap();
+                    let reserved: usize = buckets.by_shard.values().flat_map(|bucket| &bucket.samples)
+                        .map(|waiting| match &waiting.place { Place::Memory(bytes) => bytes.len(), Place::File(_) => 0 })
+                        .sum();
+                    prop_assert_eq!(reserved as u64, buckets.held);
+                    prop_assert!(buckets.take_peak() <= limit);
                 }
-                let mut found = Vec::new();
-                buckets.take(shard).unwrap().in_order(|held| { found.push(held); Ok(()) }).unwrap();
-                prop_assert_eq!(found, wanted);
+                for shard in shards {
+                    let before = if shard == 0 { samples } else { &all[..] };
+                    let mut wanted: Vec<Held> = before.iter().filter(|held| held.position % 3 == shard).cloned().collect();
+                    wanted.sort_by_key(|held| held.position);
+                    let mut found = Vec::new();
+                    buckets.take(shard, |held| { found.push(held.clone()); Ok(()) }).unwrap();
+                    prop_assert_eq!(found, wanted);
+                    prop_assert!(buckets.take_peak() <= limit + largest);
+                }
             }
+            prop_assert_eq!(buckets.held, 0);
         }
+    }
+
+    #[test]
+    fn space_in_the_file_is_given_back_with_every_shard() {
+        let mut buckets = Buckets::new(std::env::temp_dir(), 300_000);
+        for at in 0..100 {
+            buckets.put(at as u64 % 2, 50, &held(at, 20_000)).unwrap();
+        }
+        let blocks = |buckets: &Buckets| {
+            let file = buckets.file.file.as_ref().unwrap().get_ref();
+            file.sync_all().unwrap();
+            file.metadata().unwrap().blocks() * 512
+        };
+        let before = blocks(&buckets);
+        assert!(before > 1_500_000, "{before}");
+        buckets.take(0, |_| Ok(())).unwrap();
+        let after = blocks(&buckets);
+        assert!(after < before * 6 / 10, "{after} of {before}");
     }
 }

@@ -10,6 +10,7 @@ pub mod encode;
 mod form;
 pub mod group;
 pub mod header;
+mod pattern;
 pub mod tar;
 mod window;
 pub mod writer;

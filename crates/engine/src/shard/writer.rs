@@ -5,6 +5,7 @@
 
 use super::encode::{file_header, padded};
 use super::form::{Cell, END, Format, Sample, Sink, members, record};
+use super::pattern::{Pattern, folder_of, temporary};
 use forebay_core::{Error, Result};
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -164,9 +165,7 @@ impl OpenShard {
         let folder = folder_of(&path);
         fs::create_dir_all(folder)
             .map_err(|e| Error::io(format!("make folder `{}`", folder.display()), e))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // The process id keeps two writers apart; a name left behind by a dead one is simply written again.
-        let temporary = folder.join(format!(".tmp-{name}-{}", std::process::id()));
+        let temporary = temporary(&path);
         let file = File::create(&temporary)
             .map_err(|e| Error::io(format!("create shard `{}`", temporary.display()), e))?;
         let file = Some(Sink::new(BufWriter::with_capacity(1 << 20, file), format));
@@ -214,10 +213,6 @@ impl Drop for OpenShard {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 fn refuse_existing(path: &Path, overwrite: bool) -> Result<()> {
     if overwrite || !path.exists() {
         return Ok(());
@@ -227,52 +222,9 @@ fn refuse_existing(path: &Path, overwrite: bool) -> Result<()> {
         .with_hint("choose another name, or ask for existing shards to be replaced"))
 }
 
-/// `before`, a counter of at least `width` digits, `after`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Pattern {
-    before: String,
-    width: usize,
-    after: String,
-    format: Format,
-}
-
-impl Pattern {
-    fn parse(pattern: &str) -> Result<Self> {
-        let found = ["%0", "{:0"].into_iter().find_map(|open| {
-            let close = if open == "%0" { 'd' } else { '}' };
-            let (before, rest) = pattern.split_once(open)?;
-            let (digits, after) = rest.split_once(close)?;
-            let width = digits.parse().ok().filter(|width| (1..=20).contains(width))?;
-            Some(Self { before: before.into(), width, after: after.into(), format: Format::of(after)? })
-        });
-        match found {
-            Some(found) if !found.after.contains('/') => Ok(found),
-            _ => Err(Error::invalid_config(format!(
-                "write shards by pattern `{pattern}`: it needs one counter in its file name and must end in `.tar`, `.tfrecord` or `.tfrecord.gz`"
-            ))
-            .with_hint("for example `out/train-%06d.tar`")),
-        }
-    }
-
-    fn name(&self, number: u64) -> String {
-        format!("{}{number:0width$}{}", self.before, self.after, width = self.width)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn both_spellings_of_the_counter_are_understood() {
-        for pattern in ["out/train-%06d.tar", "out/train-{:06}.tar"] {
-            assert_eq!(Pattern::parse(pattern).unwrap().name(7), "out/train-000007.tar");
-        }
-        assert_eq!(Pattern::parse("s-%02d.tar").unwrap().name(123), "s-123.tar");
-        for bad in ["train.tar", "train-%06d", "%06d/train.tar", "train-%0xd.tar", "train-%099d.tar", ""] {
-            assert!(Pattern::parse(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn what_would_not_read_back_is_refused_before_a_file_is_touched() {

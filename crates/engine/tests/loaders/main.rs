@@ -16,6 +16,7 @@ mod parts;
 mod ragged;
 mod reshard;
 mod reshard_records;
+mod reshard_runs;
 mod resume;
 mod supply;
 mod tokens;

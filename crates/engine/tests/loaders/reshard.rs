@@ -1,9 +1,10 @@
-//! Shards into other shards: the same samples, in the order that was asked for, whatever the memory; and joins by key.
+//! Shards into other shards: the same samples, in the order that was asked for; and joins by key. What a run does with its
+//! memory and after its end is in `reshard_runs`.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use crate::common::{alone, assert_each_once, epoch, ids, loader};
 use forebay_core::recipe::Recipe;
-use forebay_core::{Error, ErrorKind, SampleId};
+use forebay_core::{ErrorKind, SampleId};
 use forebay_engine::reshard::{Order, ReshardOptions, Resharded, Rest, reshard};
 use forebay_engine::shard::{Cell, ShardWriter, ShardWriterOptions};
 use forebay_engine::source::{Dataset, FieldValue, JoinOptions, MissingPartner, OpenOptions, join, open};
@@ -38,7 +39,7 @@ pub(crate) fn sorted(mut samples: Samples) -> Samples {
 }
 
 /// 60 samples in shards of 7, of sizes from 0 to 5.9 KB, under keys that are not in order.
-fn made(folder: &Path) -> Dataset {
+pub(crate) fn made(folder: &Path) -> Dataset {
     let pattern = folder.join("old/t-%03d.tar").display().to_string();
     let mut writer =
         ShardWriter::new(ShardWriterOptions { max_samples: 7, ..ShardWriterOptions::new(pattern) }).unwrap();
@@ -101,45 +102,6 @@ fn p073_every_order_holds_the_same_samples_and_is_the_order_asked_for() {
     }
     let of = |name: &str| files(&folder.path().join(name));
     assert_ne!(of("shuffled"), of("other"), "another seed is another order");
-}
-
-#[test]
-fn p073_little_memory_spills_and_gives_the_same_bytes() {
-    let folder = tempfile::tempdir().unwrap();
-    let dataset = made(folder.path());
-    let order = Order::Shuffled(3);
-    run(&dataset, &options(folder.path(), "much", order.clone())).unwrap();
-    let limit = 16 << 10;
-    let little = ReshardOptions { memory_bytes: limit, ..options(folder.path(), "little", order) };
-    let done = run(&dataset, &little).unwrap();
-    assert!(done.spilled_bytes > 100_000, "{done:?}");
-    // One sample more than the limit, the largest of which has 5.9 KB and a key.
-    assert!(done.peak_bytes <= limit + 6_200, "{done:?}");
-    let read = |name: &str| files(&folder.path().join(name));
-    assert_eq!(read("much"), read("little"), "nothing but the shards is left behind, and they are the same");
-}
-
-#[test]
-fn p073_a_run_that_was_ended_goes_on_and_gives_the_same_bytes() {
-    let folder = tempfile::tempdir().unwrap();
-    let dataset = made(folder.path());
-    let whole = options(folder.path(), "whole", Order::Shuffled(5));
-    let shards = run(&dataset, &whole).unwrap().shards.len() as u64;
-    let cut = options(folder.path(), "cut", Order::Shuffled(5));
-    // Ended after the first three shards were written.
-    let mut written = 0;
-    let ended = block_on(reshard(&dataset, &cut, &mut |done, total| {
-        written += u64::from(done > total / 2);
-        if written == 3 { Err(Error::new(ErrorKind::Cancelled, "enough")) } else { Ok(()) }
-    }));
-    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Cancelled);
-    let other = options(folder.path(), "cut", Order::Shuffled(6));
-    assert!(run(&dataset, &other).unwrap_err().to_string().contains("another run"));
-    let done = run(&dataset, &cut).unwrap();
-    assert_eq!((done.kept, done.shards.len() as u64), (3, shards));
-    let read = |name: &str| files(&folder.path().join(name));
-    assert_eq!(read("cut"), read("whole"));
-    assert!(run(&dataset, &cut).unwrap_err().to_string().contains("exists already"));
 }
 
 #[test]
