@@ -135,7 +135,8 @@ class Text(Column):
             recipe. Processes that prepare samples read it under the same path, and refuse one that differs.
         add_special_tokens: whether the tokens that it puts around every text are there.
 
-        How many tokens a text has is not known before it is read, so `pack` is refused after it.
+        How many tokens a text has is not known before it is read, so `pack` is refused after it. The command `forebay
+        tokenize` writes them to a file once, which `fb.open` opens and `pack` packs.
         """
         path = Path(file).absolute()
         parameters = {"file": str(path), "sha256": _sha256(path)}

@@ -17,4 +17,5 @@ mod ragged;
 mod reshard;
 mod resume;
 mod supply;
+mod tokenize;
 mod tokens;
