@@ -221,6 +221,11 @@ impl Portion {
         self.cut.as_ref().map_or(0, CutSplit::left_out)
     }
 
+    /// Tokens of the epoch that no rank gets, because their packed document is longer than a batch.
+    pub fn cut_off(&self) -> u64 {
+        self.cut.as_ref().map_or(0, CutSplit::cut_off)
+    }
+
     /// Positions that no rank reads, because they fill no batch or are larger than one may be.
     pub(crate) fn unread(&self) -> Remaining {
         self.start.skip(self.global_offset(self.total_steps()))

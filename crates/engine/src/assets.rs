@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_core::manifest::Location;
 use forebay_core::recipe::tokens::Tokenize;
 use forebay_core::recipe::{MixNoise, Recipe};
-use forebay_core::{Error, Result, SampleId};
+use forebay_core::{Error, ErrorKind, Result, SampleId};
 use forebay_ops::Input;
 use forebay_store::{ByteRange, RetryOptions, RetryStore, Store};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,6 +17,7 @@ use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Largest file of a tokenizer that is read; the largest in common use have some 30 MiB.
@@ -30,23 +31,16 @@ pub(crate) struct Assets;
 
 impl forebay_ops::Assets for Assets {
     fn tokenizer(&self, op: &Tokenize) -> Result<Bytes> {
-        let doing = format!("read tokenizer `{}`", op.file);
-        let fail = |cause: std::io::Error| {
-            Error::io(doing.clone(), cause).with_hint(
+        let read = read_tokenizer(&op.file).map_err(|error| match error.kind() {
+            ErrorKind::Exhausted => error,
+            _ => error.with_hint(
                 "the file has to lie under this name on every machine that prepares samples of the recipe",
-            )
-        };
-        let mut read = Vec::new();
-        let file = File::open(&op.file).map_err(fail)?;
-        file.take(MAX_TOKENIZER_BYTES + 1).read_to_end(&mut read).map_err(fail)?;
-        if read.len() as u64 > MAX_TOKENIZER_BYTES {
-            return Err(Error::exhausted(format!(
-                "{doing}: it has more than {} MiB",
-                MAX_TOKENIZER_BYTES >> 20
-            )));
-        }
+            ),
+        })?;
         if hex(digest(&SHA256, &read).as_ref()) != op.sha256 {
-            return Err(Error::stale(format!("{doing}: it is not the file that the recipe was made with"))
+            let why =
+                format!("read tokenizer `{}`: it is not the file that the recipe was made with", op.file);
+            return Err(Error::stale(why)
                 .with_hint("make the recipe anew, or bring the file whose `sha256sum` the recipe has"));
         }
         Ok(read.into())
@@ -66,6 +60,30 @@ impl forebay_ops::Assets for Assets {
         let read = read.unwrap_or_else(|_| Err(Error::internal("a thread panicked")));
         read.map_err(|error| error.while_doing("read noise to mix in"))
     }
+}
+
+/// The op that a file of a tokenizer makes, and what is in the file.
+pub(crate) fn tokenizer(file: &Path, add_special_tokens: bool) -> Result<(Tokenize, Vec<u8>)> {
+    let file = std::path::absolute(file)
+        .map_err(|cause| Error::io(format!("read tokenizer `{}`", file.display()), cause))?;
+    let file = file.to_str().map(str::to_owned).ok_or_else(|| {
+        Error::invalid_config(format!("read tokenizer `{}`: its path is no UTF-8", file.display()))
+    })?;
+    let read = read_tokenizer(&file)?;
+    let sha256 = hex(digest(&SHA256, &read).as_ref());
+    Ok((Tokenize { file, sha256, add_special_tokens }, read))
+}
+
+fn read_tokenizer(path: &str) -> Result<Vec<u8>> {
+    let doing = format!("read tokenizer `{path}`");
+    let fail = |cause: std::io::Error| Error::io(doing.clone(), cause);
+    let mut read = Vec::new();
+    let file = File::open(path).map_err(fail)?;
+    file.take(MAX_TOKENIZER_BYTES + 1).read_to_end(&mut read).map_err(fail)?;
+    if read.len() as u64 > MAX_TOKENIZER_BYTES {
+        return Err(Error::exhausted(format!("{doing}: it has more than {} MiB", MAX_TOKENIZER_BYTES >> 20)));
+    }
+    Ok(read)
 }
 
 /// The payloads of one field of all samples of a dataset, and where each lies.
@@ -131,7 +149,6 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_core::ErrorKind;
     use forebay_ops::Assets as _;
 
     #[test]

@@ -35,6 +35,7 @@ pub mod stage;
 mod stats;
 mod supply;
 mod sync;
+pub mod tokenize;
 mod tuning;
 
 pub use analyze::{Measured, measure};

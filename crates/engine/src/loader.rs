@@ -73,6 +73,8 @@ pub struct Loader {
     ranks: Option<Ranks>,
     /// Finds out what was not set by hand; not when others make the batches or no time is kept.
     tuning: Option<Tuning>,
+    /// Whether somebody was told that packing cuts off what no batch has room for.
+    told_of_cut_off: bool,
 }
 
 /// One pass of the user's loop over (the rest of) an epoch.
@@ -143,6 +145,7 @@ impl Loader {
             last_taken: None,
             ranks: None,
             tuning,
+            told_of_cut_off: false,
         })
     }
 
@@ -193,6 +196,12 @@ impl Loader {
             _ => self.cursor.clone(),
         };
         let portion = self.portion(&self.cursor)?;
+        if portion.cut_off() > 0 && !std::mem::replace(&mut self.told_of_cut_off, true) {
+            tracing::warn!(
+                tokens = portion.cut_off(),
+                "documents are longer than a packed batch: their ends are cut off"
+            );
+        }
         self.meter.paused();
         let LoaderConfig { rank_channel, consumer, .. } = &self.definition.config;
         if let (Some(channel), None) = (rank_channel, &self.ranks)
@@ -486,6 +495,7 @@ impl Loader {
             rounds: rounds.map_or(0, |counts| counts.rounds),
             mixed_rounds: rounds.map_or(0, |counts| counts.mixed),
             left_out: self.iteration.as_ref().map_or(0, |iteration| iteration.portion.left_out()),
+            cut_off_tokens: self.iteration.as_ref().map_or(0, |iteration| iteration.portion.cut_off()),
             padding_waste: waste.map_or(0.0, |waste| waste.rounds),
             padding_waste_shuffled: waste.map_or(0.0, |waste| waste.shuffled),
             cache_at,

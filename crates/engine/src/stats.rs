@@ -116,6 +116,9 @@ pub struct Stats {
     pub mixed_rounds: u64,
     /// Samples of the epoch in hand that are in no batch, because each is larger than a batch may be.
     pub left_out: u64,
+    /// Tokens of the epoch in hand that are in no batch, because `pack` goes on with a document in the next row, but not
+    /// in the next batch.
+    pub cut_off_tokens: u64,
     /// Share of bytes that padding every batch to its longest sample adds; 0 when samples are not classed by size.
     pub padding_waste: f64,
     /// The same share if samples were not classed by size.

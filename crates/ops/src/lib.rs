@@ -35,6 +35,7 @@ pub use collate::{BatchBuilder, Column, RowWriter};
 pub use function::{Call, Function, FunctionKey, Functions, Interpreter, Named};
 pub use image::{Image, ImageMut, ImageRef, Rect};
 pub use program::{Program, Scratch};
+pub use tokens::Vocabulary;
 pub use value::{
     Following, Input, Output, OutputKind, Padding, SampleContext, Slot, Tensor, TokenBatch, TokenGather,
     Value,

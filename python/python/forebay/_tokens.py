@@ -95,8 +95,8 @@ class Tokens(Column):
         fit: `"greedy"` takes documents in the order of the plan; `"best"` puts each into the fullest row that has room,
             and keeps what fits nowhere for the next batch.
         look_ahead: documents, in the order of the plan, among which `"best"` looks for one that fits.
-        long: what becomes of documents longer than a row: they go on in the next row, are cut off, or are left out. One
-            that is longer than all rows of a batch is cut off in any case.
+        long: what becomes of documents longer than a row: they go on in the next row, are cut off, or are left out.
+            What is beyond all rows of a batch is in no other: `stats()["cut_off_tokens"]` counts it, a warning says so.
         value: what is behind the last document of a row.
         labels: whether a column `NAME_labels` has the next token of the same document, and -100 where there is none.
         documents: most documents of a row, as a mean over the batch.
@@ -135,7 +135,8 @@ class Text(Column):
             recipe. Processes that prepare samples read it under the same path, and refuse one that differs.
         add_special_tokens: whether the tokens that it puts around every text are there.
 
-        How many tokens a text has is not known before it is read, so `pack` is refused after it.
+        How many tokens a text has is not known before it is read, so `pack` is refused after it. The command `forebay
+        tokenize` writes them to a file once, which `fb.open` opens and `pack` packs.
         """
         path = Path(file).absolute()
         parameters = {"file": str(path), "sha256": _sha256(path)}

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import logging
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -270,6 +271,9 @@ class Loader:
     _native_cursor: str | None = None
     """Where to begin, when something was loaded and no batch was taken since."""
 
+    _told_of_cut_off = False
+    """Whether the loop knows of tokens that packing cuts off."""
+
     _followers: weakref.WeakSet[Turns]
     """Told where the loader was sent, because others read in its place."""
 
@@ -304,9 +308,25 @@ class Loader:
             )
         self._calls.open()
         native.begin()
+        self._tell_of_cut_off()
         self._resumed = False
         self._iteration += 1
         return _Iterator(self, self._iteration)
+
+    def _tell_of_cut_off(self) -> None:
+        # Once for each loader: it is about the same in every epoch.
+        if self._told_of_cut_off or '"pack"' not in self._recipe.to_json():
+            return
+        if not (tokens := self.stats()["cut_off_tokens"]):
+            return
+        self._told_of_cut_off = True
+        warnings.warn(
+            f"pack documents: {tokens:,} tokens are cut off, their documents are longer than all rows of a batch; "
+            'raise batch_size, or open the dataset with tokens={"window": N, "target": False}, '
+            "N being batch_size times the length of a row",
+            UserWarning,
+            stacklevel=3,
+        )
 
     def _next(self, iteration: int) -> Any:
         if iteration != self._iteration:

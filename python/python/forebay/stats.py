@@ -150,7 +150,7 @@ _PARTS = ("step", "fetch_stall", "prep_stall", "queue", "transfer")
 _PERCENTILES = ("p50", "p95", "p99")
 # Left out of the table, never of the dict, while they are zero: most loaders use none or few of these.
 _OPTIONAL = (
-    "left_out",
+    *("cut_off_tokens", "left_out"),
     *("asked_again", "cache_", "filtered", "hedges", "link_", "mixed_rounds", "padding", "retries", "rounds"),
     *("skipped", "store_away", "substituted", "throttled", "wire_", "workers"),
 )

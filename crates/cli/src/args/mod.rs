@@ -16,6 +16,7 @@ mod resolved;
 mod service;
 mod stage;
 mod table;
+mod tokenize;
 mod worker;
 
 pub(crate) use analyze::{AnalyzeArgs, AnalyzePlan};
@@ -40,6 +41,7 @@ pub(crate) use stage::{StageArgs, StageJob};
 #[cfg(feature = "cassandra")]
 pub(crate) use table::IngestPlan;
 pub(crate) use table::{IngestArgs, SplitArgs, SplitPlan};
+pub(crate) use tokenize::{TokenizeArgs, TokenizeJob};
 pub(crate) use worker::{SameHost, ShareArgs, WorkerArgs, program};
 
 use crate::report::ColorChoice;
@@ -116,6 +118,17 @@ pub(crate) enum Command {
   forebay convert 'old/train-*.tfrecord' shards/ --to tar --max-bytes 500MB
   forebay convert s3://bucket/mds/ records/ --to tfrecord-gz --prefix val")]
     Convert(ConvertArgs),
+
+    /// Write the texts of a dataset as a file of tokens, which training reads and packs without tokenizing again.
+    ///
+    /// OUT.bin and OUT.idx are what Megatron-LM writes: a document for each sample, in stored order. The same texts and tokenizer
+    /// give the same bytes, however many threads there are. Both files appear under their names only when they are whole; a
+    /// run that was cut off leaves no more than a hidden file, which the next one writes over.
+    #[command(after_help = "Examples:
+  forebay tokenize corpus.jsonl tokens/corpus --tokenizer tokenizer.json
+  forebay tokenize 'shards/train-*.tar' tokens/train --tokenizer tokenizer.json --field txt --eos 50256
+  forebay tokenize s3://bucket/wiki/ tokens/wiki --tokenizer tokenizer.json --no-special-tokens --threads 8")]
+    Tokenize(TokenizeArgs),
 
     /// Write shards again: in another order, of another size or format.
     ///

@@ -31,6 +31,7 @@ mod show;
 mod split;
 mod stage;
 mod status;
+mod tokenize;
 mod verify;
 mod worker;
 
@@ -74,6 +75,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<Done> {
         Command::Pack(args) => pack(args.resolve()?, context),
         Command::Convert(args) => reshard::run(&args.resolve()?, context),
         Command::Reshard(args) => reshard::run(&args.resolve()?, context),
+        Command::Tokenize(args) => tokenize::run(&args.resolve()?, context),
         Command::Stage(args) => stage::run(&args.resolve()?, context),
         Command::Materialize(args) => materialize::run(&args.resolve()?, context),
         #[cfg(feature = "cassandra")]

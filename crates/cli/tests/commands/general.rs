@@ -5,11 +5,12 @@ use forebay_testkit::made::Made;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 13] = [
     &["info"],
     &["verify"],
     &["index"],
     &["pack"],
+    &["tokenize"],
     &["stage"],
     &["show"],
     &["demo"],

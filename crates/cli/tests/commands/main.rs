@@ -19,5 +19,6 @@ mod pack;
 mod show;
 mod split;
 mod stage;
+mod tokenize;
 mod verify;
 mod worker;

@@ -39,6 +39,8 @@ pub struct Cuts {
     full: u64,
     /// Positions after the last batch, which is not read: those of samples that are too large.
     left_out: u64,
+    /// Tokens of packed documents that are in no batch, because they are beyond all of its rows.
+    cut_off: u64,
 }
 
 impl Cuts {
@@ -55,6 +57,11 @@ impl Cuts {
     /// Samples of the epoch that are in no batch, because they are too large.
     pub fn left_out(&self) -> u64 {
         self.left_out
+    }
+
+    /// Tokens of packed documents that are in no batch: a document goes on in the next row, but not in the next batch.
+    pub fn cut_off(&self) -> u64 {
+        self.cut_off
     }
 
     /// First position of a batch, or the end of the last one.

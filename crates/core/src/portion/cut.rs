@@ -84,6 +84,11 @@ impl CutSplit {
         self.cuts.left_out()
     }
 
+    /// Tokens that are in no batch.
+    pub(super) fn cut_off(&self) -> u64 {
+        self.cuts.cut_off()
+    }
+
     /// About how many samples a rank reads.
     pub(super) fn rank_samples(&self, consumer: &Consumer) -> u64 {
         let steps = self.steps(consumer);

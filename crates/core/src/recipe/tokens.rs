@@ -310,7 +310,7 @@ impl FieldRecipe {
                     }
                     if self.tokenize().is_some() {
                         let why = "documents are dealt to rows before any is read, when nobody knows how many tokens \
-                            `tokenize` makes of them: write the tokens to a file once, or `pad_batch`";
+                            `tokenize` makes of them: write the tokens to a file once, by `forebay tokenize`, or `pad_batch`";
                         faults.push(("", why.to_owned()));
                     }
                     if masked && op.labels {

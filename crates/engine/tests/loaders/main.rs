@@ -19,4 +19,5 @@ mod reshard_records;
 mod reshard_runs;
 mod resume;
 mod supply;
+mod tokenize;
 mod tokens;

@@ -224,6 +224,25 @@ fn packing_gives_every_token_once_on_any_ranks_and_restarts() {
 }
 
 #[test]
+fn tokens_that_no_batch_has_room_for_are_counted_and_windows_of_a_batch_lose_none() {
+    let (data, index) = megatron(&[3, 90, 4]);
+    let store = stored(&[("a.bin", &data), ("a.idx", &index)]);
+    let packed = |tokens| {
+        let dataset = opened(&store, "a.bin", tokens).unwrap();
+        let recipe = recipe(r#", "ops": [{"op": "pack", "length": 8, "value": -1}]"#);
+        let mut loader = loader(&dataset, &recipe, alone(2));
+        let batches = epoch(&mut loader);
+        let mut found: Vec<i32> = batches.iter().flat_map(|batch| numbers(batch, "tokens")).collect();
+        found.retain(|token| *token >= 0);
+        (found, loader.stats().cut_off_tokens)
+    };
+    assert_eq!(packed(None), ([run(0..3), run(3..19), run(93..97)].concat(), 74));
+    // What is no longer than a batch goes on in the next row.
+    let windows = TokenOptions { target: Some(false), ..windows(16) };
+    assert_eq!(packed(Some(windows)), (run(0..97), 0));
+}
+
+#[test]
 fn packing_says_what_it_cannot_do() {
     let (data, index) = megatron(&[3, 9, 4]);
     let store = stored(&[("a.bin", &data), ("a.idx", &index), ("b.jsonl", b"{\"tokens\": [1, 2]}\n")]);

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! All of it little endian. Sequences follow each other in the `.bin` without a gap, and documents are runs of them. The
-//! index is read in pieces, by whoever has the store: [`Head`] says what lies where, [`Documents`] puts it together.
+//! index is read in pieces, by whoever has the store: [`Head`] says what lies where, [`Documents`] puts it together. It is
+//! written in pieces too, of which the head is made here.
 
 use super::columns::Column;
 use super::value::Taken;
@@ -26,6 +27,18 @@ pub const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
 
 /// Bytes of the head of an index.
 pub const HEAD_BYTES: usize = 34;
+
+/// Codes of element types. Megatron-LM itself knows those up to 8.
+const CODES: [(u8, Dtype); 8] = [
+    (1, Dtype::U8),
+    (2, Dtype::I8),
+    (3, Dtype::I16),
+    (4, Dtype::I32),
+    (5, Dtype::I64),
+    (8, Dtype::U16),
+    (9, Dtype::U32),
+    (10, Dtype::U64),
+];
 
 /// How a record's one column is described.
 pub fn column(dtype: Dtype) -> Column {
@@ -79,17 +92,12 @@ impl Head {
         if number(9) != 1 {
             return Err(Error::unsupported(format!("it has version {}, version 1 is read", number(9))));
         }
-        let dtype = match bytes[17] {
-            1 => Dtype::U8,
-            2 => Dtype::I8,
-            3 => Dtype::I16,
-            4 => Dtype::I32,
-            5 => Dtype::I64,
-            8 => Dtype::U16,
-            9 => Dtype::U32,
-            10 => Dtype::U64,
-            6 | 7 => return Err(Error::unsupported("its elements are floats, which are no tokens")),
-            code => return Err(Error::corrupt(format!("it tells the element type {code}, which is none"))),
+        let dtype = match (bytes[17], CODES.iter().find(|(code, _)| *code == bytes[17])) {
+            (_, Some((_, dtype))) => *dtype,
+            (6 | 7, _) => return Err(Error::unsupported("its elements are floats, which are no tokens")),
+            (code, _) => {
+                return Err(Error::corrupt(format!("it tells the element type {code}, which is none")));
+            }
         };
         let head = Self { dtype, sequences: number(18), entries: number(26) };
         // Some writers add a byte for each sequence, its mode, which is not needed.
@@ -104,6 +112,19 @@ impl Head {
             return Err(Error::corrupt("its index of documents is empty, not even its end is there"));
         }
         Ok(head)
+    }
+
+    /// A head as it is written.
+    pub fn to_bytes(&self) -> Result<[u8; HEAD_BYTES]> {
+        let code = CODES.iter().find(|(_, dtype)| *dtype == self.dtype).map(|(code, _)| *code);
+        let code = code.ok_or_else(|| Error::internal(format!("an index of {}", self.dtype.name())))?;
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..9].copy_from_slice(MAGIC);
+        bytes[9] = 1;
+        bytes[17] = code;
+        bytes[18..26].copy_from_slice(&self.sequences.to_le_bytes());
+        bytes[26..].copy_from_slice(&self.entries.to_le_bytes());
+        Ok(bytes)
     }
 
     fn end(&self) -> Option<u64> {

@@ -28,6 +28,19 @@ fn index(documents: &[Vec<u16>]) -> (Vec<u8>, u64) {
     (bytes, at * 2)
 }
 
+#[test]
+fn a_head_is_read_as_it_was_written() {
+    for (_, dtype) in CODES {
+        let head = Head { dtype, sequences: 3, entries: 5 };
+        let bytes = head.to_bytes().unwrap();
+        assert_eq!(Head::parse(&bytes, head.end().unwrap()).unwrap(), head);
+    }
+    let (sound, _) = index(&[vec![3, 4], vec![5]]);
+    let head = Head { dtype: Dtype::U16, sequences: 3, entries: 3 };
+    assert_eq!(head.to_bytes().unwrap(), sound[..HEAD_BYTES]);
+    assert!(Head { dtype: Dtype::F32, ..head }.to_bytes().is_err());
+}
+
 fn read(bytes: &[u8], data: u64, piece: u64) -> Result<Vec<Range<u64>>> {
     let head = bytes.first_chunk().ok_or_else(|| Error::corrupt("short"))?;
     let head = Head::parse(head, bytes.len() as u64)?;

@@ -7,6 +7,7 @@ mod mask;
 mod tokenizer;
 
 use self::tokenizer::Tokenizer;
+pub use self::tokenizer::Vocabulary;
 use crate::assets::Assets;
 use crate::buffer::BufferPool;
 use crate::decode::{npy, text};

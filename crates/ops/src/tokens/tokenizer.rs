@@ -42,6 +42,24 @@ impl Tokenizer {
     }
 }
 
+/// What a tokenizer's file says beside how texts are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vocabulary {
+    /// One more than the largest token that it knows.
+    pub end: u64,
+    /// Tokens at which it cuts texts off, when it does.
+    pub truncates: Option<u64>,
+    /// Whether it fills texts up.
+    pub pads: bool,
+}
+
+impl Vocabulary {
+    /// What the contents of a file say.
+    pub fn read(file: &[u8]) -> Result<Self> {
+        Model::read(file)?.vocabulary()
+    }
+}
+
 #[cfg(feature = "tokenizers")]
 struct Model(tokenizers::Tokenizer);
 
@@ -56,6 +74,17 @@ impl Model {
         let made = guarded(|| self.0.encode_fast(text, add_special_tokens));
         let made = made.map_err(|error| error.while_doing("tokenize a text"))?;
         Ok(made.get_ids().iter().copied().map(i64::from).collect())
+    }
+
+    fn vocabulary(&self) -> Result<Vocabulary> {
+        let known = guarded(|| Ok(self.0.get_vocab(true)))?.into_values().max();
+        // What is put around texts may be tokens that the model does not have.
+        let around = self.tokens("", true)?.into_iter().max().and_then(|token| u64::try_from(token).ok());
+        Ok(Vocabulary {
+            end: known.map(u64::from).max(around).map_or(0, |last| last + 1),
+            truncates: self.0.get_truncation().map(|truncation| truncation.max_length as u64),
+            pads: self.0.get_padding().is_some(),
+        })
     }
 }
 
@@ -82,6 +111,10 @@ impl Model {
     }
 
     fn tokens(&self, _: &str, _: bool) -> Result<Vec<i64>> {
+        match *self {}
+    }
+
+    fn vocabulary(&self) -> Result<Vocabulary> {
         match *self {}
     }
 }
@@ -120,6 +153,22 @@ mod tests {
             assert!(tokenizer.wants().is_none());
             assert_eq!(tokenizer.tokens("The basin, above").unwrap(), wanted);
         }
+    }
+
+    #[test]
+    fn a_vocabulary_ends_behind_its_largest_token_whoever_brings_it() {
+        let read = |made: &Value| Vocabulary::read(made.to_string().as_bytes()).unwrap();
+        assert_eq!(read(&words()), Vocabulary { end: 6, truncates: None, pads: false });
+        let mut made = words();
+        made["truncation"] =
+            json!({"direction": "Right", "max_length": 512, "strategy": "LongestFirst", "stride": 0});
+        made["padding"] = json!({"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null,
+            "pad_id": 0, "pad_type_id": 0, "pad_token": "?"});
+        assert_eq!(read(&made), Vocabulary { end: 6, truncates: Some(512), pads: true });
+        let mut made = words();
+        made["post_processor"]["special_tokens"]["<s>"]["ids"] = json!([90_000]);
+        assert_eq!(read(&made).end, 90_001);
+        assert!(Vocabulary::read(b"{}").is_err());
     }
 
     #[test]

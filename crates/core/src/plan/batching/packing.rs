@@ -56,6 +56,11 @@ impl Packing {
         self.fit == Fit::Best || self.long == Long::Drop
     }
 
+    /// Tokens of a document that find no row though nobody asked to leave them out.
+    fn cut_off(&self, tokens: u64) -> u64 {
+        if self.long == Long::Split { tokens.saturating_sub(self.rows * self.length) } else { 0 }
+    }
+
     /// Tokens of a document that are packed.
     fn tokens(&self, lengths: &Lengths, sample: SampleId) -> u64 {
         (lengths.of(sample) / self.token_bytes).saturating_add(self.extra).min(self.most)
@@ -147,9 +152,14 @@ struct Bin {
 struct Dealt {
     order: Vec<u32>,
     starts: Vec<u64>,
+    cut_off: u64,
 }
 
 impl Dealt {
+    fn new(order: Vec<u32>) -> Self {
+        Self { order, starts: vec![0], cut_off: 0 }
+    }
+
     fn close(&mut self, documents: u64) {
         let end = self.starts.last().copied().unwrap_or(0) + documents;
         self.starts.push(end);
@@ -160,7 +170,8 @@ impl Dealt {
         let full = (self.starts.len() as u64).saturating_sub(2);
         let count = left_out.len() as u64;
         self.order.append(&mut left_out);
-        Walked { order: self.order, cuts: Arc::new(Cuts { starts: self.starts, full, left_out: count }) }
+        let cuts = Cuts { starts: self.starts, full, left_out: count, cut_off: self.cut_off };
+        Walked { order: self.order, cuts: Arc::new(cuts) }
     }
 }
 
@@ -175,7 +186,7 @@ pub(super) fn walk(packing: &Packing, lengths: &Lengths, most: u64, plan: &Plan)
 fn greedy(packing: &Packing, lengths: &Lengths, most: u64, plan: &Plan) -> Walked {
     let empty = Rows::new(packing.rows, packing.length, packing.long);
     let (mut rows, mut documents) = (empty, 0);
-    let mut dealt = Dealt { order: Vec::new(), starts: vec![0] };
+    let mut dealt = Dealt::new(Vec::new());
     let mut left_out = Vec::new();
     for position in 0..plan.len() {
         let tokens = packing.tokens(lengths, plan.at(position));
@@ -183,6 +194,7 @@ fn greedy(packing: &Packing, lengths: &Lengths, most: u64, plan: &Plan) -> Walke
             left_out.push(position as u32);
             continue;
         }
+        dealt.cut_off = dealt.cut_off.saturating_add(packing.cut_off(tokens));
         if documents == most || !rows.takes(tokens) {
             if documents > 0 {
                 dealt.close(documents);
@@ -203,7 +215,7 @@ fn greedy(packing: &Packing, lengths: &Lengths, most: u64, plan: &Plan) -> Walke
 }
 
 fn best(packing: &Packing, lengths: &Lengths, most: u64, plan: &Plan) -> Walked {
-    let mut dealt = Dealt { order: Vec::with_capacity(plan.len() as usize), starts: vec![0] };
+    let mut dealt = Dealt::new(Vec::with_capacity(plan.len() as usize));
     let (mut waiting, mut left_out): (VecDeque<(u32, u64)>, Vec<u32>) = (VecDeque::new(), Vec::new());
     let mut next = 0;
     loop {
@@ -212,6 +224,7 @@ fn best(packing: &Packing, lengths: &Lengths, most: u64, plan: &Plan) -> Walked 
             if packing.long == Long::Drop && tokens > packing.length {
                 left_out.push(next as u32);
             } else {
+                dealt.cut_off = dealt.cut_off.saturating_add(packing.cut_off(tokens));
                 waiting.push_back((next as u32, tokens));
             }
             next += 1;

@@ -1,5 +1,6 @@
 //! Promises of packing, against a packer that knows nothing of plans: every token once, whoever reads and however often
-//! they were restarted; no row too long; the same batches for any number of ranks.
+//! they were restarted, but for what no batch has room for, which is counted; no row too long; the same batches for any
+//! number of ranks.
 
 use super::*;
 use crate::cursor::Cursor;
@@ -68,13 +69,14 @@ fn tokens(batch: &[u64], lengths: &[u64], packing: &Packing) -> Vec<(u64, u64)> 
     found
 }
 
-/// Every token that is to come.
+/// Every token that is to come: of a document no more than a batch takes.
 fn wanted(lengths: &[u64], packing: &Packing) -> BTreeSet<(u64, u64)> {
     let document = |(id, length): (usize, &u64)| {
         let left = match packing.long {
             Long::Truncate => (*length).min(packing.length),
             Long::Drop if *length > packing.length => 0,
-            Long::Split | Long::Drop => *length,
+            Long::Split => (*length).min(packing.rows * packing.length),
+            Long::Drop => *length,
         };
         (0..left).map(move |token| (id as u64, token))
     };
@@ -129,10 +131,10 @@ fn any_packing() -> impl Strategy<Value = Packing> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Lengths stay below what a whole batch takes: four rows of five.
+    /// Four rows of five are the smallest batch, so that some documents are longer than a batch.
     #[test]
-    fn resuming_on_another_number_of_ranks_neither_repeats_nor_skips_a_token(
-        lengths in proptest::collection::vec(0u64..20, 1..60), packing in any_packing(),
+    fn resuming_on_another_number_of_ranks_neither_repeats_nor_skips_a_token_but_those_counted_as_cut_off(
+        lengths in proptest::collection::vec(prop_oneof![9 => 0u64..20, 1 => 20u64..150], 1..60), packing in any_packing(),
         worlds in proptest::collection::vec((1u64..5, 1u64..4), 1..5), shuffled in any::<bool>(), epoch in 0u64..3,
     ) {
         let manifest = dataset(&lengths);
@@ -154,7 +156,13 @@ proptest! {
         }
         let once: BTreeSet<(u64, u64)> = found.iter().copied().collect();
         prop_assert_eq!(once.len(), found.len(), "a token came twice");
-        prop_assert_eq!(once, wanted(&lengths, &packing));
+        prop_assert_eq!(&once, &wanted(&lengths, &packing));
+        if packing.long == Long::Split {
+            let all: u64 = lengths.iter().sum();
+            prop_assert_eq!(once.len() as u64 + sampler.plan(epoch).cuts().unwrap().cut_off(), all);
+        } else {
+            prop_assert_eq!(sampler.plan(epoch).cuts().unwrap().cut_off(), 0);
+        }
     }
 
     #[test]
@@ -200,7 +208,7 @@ proptest! {
 }
 
 #[test]
-fn a_document_longer_than_a_batch_has_one_of_its_own_as_far_as_it_goes() {
+fn a_document_longer_than_a_batch_has_one_of_its_own_as_far_as_it_goes_and_the_rest_is_counted() {
     let lengths = [3, 100, 3];
     let manifest = dataset(&lengths);
     for fit in [Fit::Greedy, Fit::Best] {
@@ -219,6 +227,6 @@ fn a_document_longer_than_a_batch_has_one_of_its_own_as_far_as_it_goes() {
                 assert_eq!(found.len(), whole);
             }
         }
-        assert_eq!(longest, 16);
+        assert_eq!((longest, cuts.cut_off()), (16, 84));
     }
 }

@@ -61,7 +61,7 @@ impl Batched {
         let left_out = too_large.len() as u64;
         walk.order.append(&mut too_large);
         walk.starts.shrink_to_fit();
-        Walked { order: walk.order, cuts: Arc::new(Cuts { starts: walk.starts, full, left_out }) }
+        Walked { order: walk.order, cuts: Arc::new(Cuts { starts: walk.starts, full, left_out, cut_off: 0 }) }
     }
 
     /// What a batch would take with another sample.
