@@ -24,7 +24,7 @@ AGAIN := $(PY) scripts/again.py
 FUZZ_SECONDS ?= 30
 
 .PHONY: help setup setup-build setup-bench demo test ci lint lint-rust lean lint-python fmt fmt-check test-rust interleavings test-python \
-        test-scripts test-servers test-cluster test-browser wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
+        test-scripts test-references test-servers test-cluster test-browser wheel docs docs-check bench promises promises-check requirements slow simulate chaos fuzz-smoke clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^##   / { print "\n" substr($$0, 6) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,10 @@ test-python: ## pytest on the installed wheel (`make wheel` first)
 test-scripts:
 	@mkdir -p $(LOGS)
 	$(PY) -m pytest scripts/tests --junitxml=$(LOGS)/pytest-scripts.xml
+
+test-references: setup-bench ## files to and from WebDataset, TensorFlow, MosaicML, LitData, `datasets`, pyarrow, which it installs (`make wheel` first); says what it skipped
+	@mkdir -p $(LOGS)
+	$(PY) -m pytest python/tests/test_references.py --junitxml=$(LOGS)/pytest-references.xml
 
 test-servers: ## Rust tests against real MinIO, AIStore, Cassandra and HDFS, which it installs; says what it skipped
 	@scripts/servers/test.sh

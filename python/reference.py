@@ -1,26 +1,43 @@
-"""Writes docs/reference/python.md from the docstrings of the package; `--check` says whether it is current."""
+"""Writes docs/reference/python.md from the docstrings of the package; `--check` says whether it is current.
+
+Every name of `__all__` of every module that is meant to be imported belongs to a section, or nothing is written.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, is_typeddict
 
 import forebay as fb
+import forebay.lightning
+import forebay.torch
 from forebay import errors
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "python.md"
 
 HEAD = """# The Python package
 
-Made from the docstrings by `python/reference.py`; do not edit. `import forebay as fb` brings all of these names. The
-guide begins with the [first batch](../guide/first-batch.md).
+Made from the docstrings by `python/reference.py`; do not edit. `import forebay as fb` brings the names that begin
+with `fb`; `forebay.lightning` is a module of its own. The guide begins with the [first batch](../guide/first-batch.md).
 """
 
+MODULES: dict[str, ModuleType] = {
+    "fb": fb,
+    "fb.recipes": fb.recipes,
+    "fb.ray": fb.ray,
+    "fb.torch": forebay.torch,
+    "forebay.lightning": forebay.lightning,
+}
+"""The modules that are meant to be imported, by what the page calls them."""
+
 SECTIONS: dict[str, list[Any]] = {
-    "Data": [fb.open, fb.synthetic, fb.Dataset],
+    "Data": [fb.open, fb.TokenOptions, fb.synthetic, fb.mix, fb.join, fb.Dataset],
     "Recipes": [
         fb.image,
         fb.video,
@@ -48,6 +65,7 @@ SECTIONS: dict[str, list[Any]] = {
         fb.SampleOp,
         fb.Recipe,
         fb.Normalization,
+        fb.IMAGENET,
         fb.recipes.imagenet_train,
         fb.recipes.imagenet_val,
         fb.recipes.simclr,
@@ -55,6 +73,8 @@ SECTIONS: dict[str, list[Any]] = {
         fb.recipes.lm_pack,
     ],
     "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Ragged, fb.Stats, fb.BadSample, fb.show, fb.materialize],
+    "With torch": [fb.torch.dataset, fb.torch.IterableDataset, fb.torch.to_device, fb.torch.DeviceBatches],
+    "With Lightning": [forebay.lightning.Phases],
     "Stalls": [fb.analyze, fb.Analysis],
     "On Ray": [fb.ray.start, fb.ray.Cluster, fb.ray.Service],
 }
@@ -70,21 +90,62 @@ def page() -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
 
 
+def names() -> dict[int, str]:
+    """What each public object is called on the page, by its identity."""
+    found: dict[int, str] = {}
+    for prefix, module in MODULES.items():
+        for name in module.__all__:
+            found.setdefault(id(getattr(module, name)), f"{prefix}.{name}")
+    return found
+
+
+def left_out() -> list[str]:
+    """Public names that no section has. Modules and the version need none; errors have a table."""
+    shown = {id(thing) for things in SECTIONS.values() for thing in things}
+    shown |= {id(getattr(errors, name)) for name in errors.__all__}
+    shown |= {id(module) for module in MODULES.values()}
+    return [name for key, name in names().items() if key not in shown and not name.endswith("__")]
+
+
 def describe(thing: Any) -> list[str]:
-    module = "ray." if thing in SECTIONS["On Ray"] else ""
-    module = "recipes." if thing.__module__ == "forebay.recipes" else module
-    name = f"fb.{module}{thing.__name__}"
+    name = names()[id(thing)]
+    if not callable(thing):
+        doc = remarks(sys.modules[type(thing).__module__])[name.rpartition(".")[2]]
+        return [f"### `{name}`\n", f"```python\n{name} = {thing}\n```\n", paragraphs(doc)]
     parts = [f"### `{name}`\n", signature(name, thing), paragraphs(inspect.getdoc(thing) or "")]
     if not inspect.isclass(thing):
         return parts
+    if is_typeddict(thing):
+        return [*parts, *(f"- `{key}`: {one_line(doc)}" for key, doc in remarks(thing).items()), ""]
+    # What Lightning calls by itself is not for a reader.
+    bases = [base for base in thing.__mro__ if "lightning" in base.__module__.partition(".")[0]]
+    hooks = {hook for base in bases for hook in vars(base)}
     for member, value in vars(thing).items():
-        if member.startswith("_") or "Not a public interface" in (inspect.getdoc(value) or ""):
+        is_hidden = member.startswith("_") or member in hooks
+        if is_hidden or "Not a public interface" in (inspect.getdoc(value) or ""):
             continue
         if isinstance(value, property) or inspect.isgetsetdescriptor(value):
             parts.append(f"- `.{member}`: {one_line(inspect.getdoc(value))}")
         elif (inspect.isfunction(value) or inspect.ismethoddescriptor(value)) and value.__doc__:
             parts.append(f"- `.{member}{short(value)}`: {one_line(value.__doc__)}")
     return [*parts, ""]
+
+
+def remarks(thing: Any) -> dict[str, str]:
+    """The strings that stand below names in the body of a module or a class."""
+    body = ast.parse(inspect.getsource(thing)).body
+    if inspect.isclass(thing):
+        (body,) = (node.body for node in body if isinstance(node, ast.ClassDef))
+    found = {}
+    for node, below in itertools.pairwise(body):
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        ):
+            found[target.id] = str(below.value.value)
+    return found
 
 
 def signature(name: str, thing: Any) -> str:
@@ -151,6 +212,12 @@ def environment() -> str:
 
 
 def main() -> int:
+    if missing := left_out():
+        print(
+            f"{PAGE.name}: no section has {', '.join(missing)}: give each its place in SECTIONS",
+            file=sys.stderr,
+        )
+        return 1
     text = page()
     if "--check" in sys.argv[1:]:
         if PAGE.exists() and PAGE.read_text() == text:

@@ -1,4 +1,4 @@
-"""Checks that the written docs agree with the tree: links, error kinds, named tests, dependencies, machine paths.
+"""Checks that the written docs agree with the tree: links, error kinds, tests, dependencies, fuzz targets, paths.
 
 Run by `make docs-check`. Reads tracked files, and untracked ones that git would not ignore, so that a page is
 checked before it is committed.
@@ -127,6 +127,14 @@ def unexplained_dependencies(root: Path) -> Iterator[str]:
             yield f"{page.relative_to(root)}: does not say why `{name}` is there"
 
 
+def unlisted_targets(root: Path) -> Iterator[str]:
+    page = root / "fuzz/README.md"
+    rows = page.read_text() if page.is_file() else ""
+    for target in sorted((root / "fuzz/fuzz_targets").glob("*.rs")):
+        if f"`{target.stem}`" not in rows:
+            yield f"{page.relative_to(root)}: its table has no `{target.stem}`"
+
+
 def machine_paths(root: Path, listed: list[Path]) -> Iterator[str]:
     for path in listed:
         try:
@@ -147,6 +155,7 @@ def main(root: Path = ROOT) -> int:
         *unknown_tests(root, listed),
         *unlisted_pages(root, pages),
         *unexplained_dependencies(root),
+        *unlisted_targets(root),
         *machine_paths(root, listed),
     ]
     for fault in faults:

@@ -3,7 +3,8 @@
 #
 #   build   what the wheel and the demo need
 #   test    build, and what the tests need, among it torch and JAX (3 GB to fetch, once)
-#   bench   test, and what the benches compare with: those whose pins do not fit the tests' set go into .venv-peers
+#   bench   test, and what the benches and `make test-references` compare with: those whose pins do not fit the tests' set
+#           go into .venv-peers
 #
 # Needs cargo, Python 3.11 or newer and a C compiler. Installs nasm and cmake from Debian's packages when it may,
 # else says what to install. Python parts go into .venv by uv, which itself lives in .cache/uv. Asks nothing,

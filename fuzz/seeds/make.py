@@ -1,6 +1,7 @@
 """Makes the binary seeds: small JPEGs, EXIF blocks, arrays, tars, records and messages. Needs numpy and Pillow."""
 
 import io
+import json
 import struct
 import tarfile
 import zipfile
@@ -93,8 +94,46 @@ def token_index():
     (ROOT / "token_index/two").write_bytes(bytes([1]) + head + body)
 
 
+def tokenizer():
+    """A text, a zero, and a file whose tokens are words."""
+    made = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "decoder": None}
+    made |= {
+        "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+    }
+    made["model"] = {
+        "type": "WordLevel",
+        "unk_token": "?",
+        "vocab": {"?": 0, "the": 1, "basin": 2, "above": 3},
+    }
+    (ROOT / "tokenizer").mkdir(exist_ok=True)
+    (ROOT / "tokenizer/words").write_bytes(b"\1The basin, above\0" + json.dumps(made).encode())
+    pairs = {
+        "type": "BPE",
+        "vocab": {"a": 0, "b": 1, "ab": 2},
+        "merges": [["a", "b"]],
+        "byte_fallback": False,
+    }
+    made |= {
+        "model": pairs,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    }
+    made["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    padding = {
+        "strategy": {"Fixed": 5},
+        "direction": "Right",
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "a",
+    }
+    made["padding"] = padding | {"pad_to_multiple_of": None}
+    (ROOT / "tokenizer/pairs").write_bytes(b"\0abba\0" + json.dumps(made).encode())
+
+
 def main():
     disk_cache()
+    tokenizer()
     token_index()
     records()
     messages()

@@ -47,6 +47,7 @@ def test_a_sound_tree_has_no_faults_with_and_without_git(tree: Path) -> None:
     ("name", "text", "message"),
     [
         ("a.md", "[x](missing.md)", "link to `missing.md`: no such file"),
+        ("fuzz/fuzz_targets/new.rs", "", "its table has no `new`"),
         ("a.md", "[x](../outside.md)", "leaves the repository"),
         ("a.md", "[x](README.md#nowhere)", "no such heading"),
         ("docs/reference/errors.md", "## `stale`", "no heading for the error kind `not_found`"),
