@@ -52,7 +52,17 @@ SECTIONS: dict[str, list[Any]] = {
         fb.recipes.speech_logmel,
         fb.recipes.lm_pack,
     ],
-    "Loading": [fb.Loader, fb.Batch, fb.Payloads, fb.Ragged, fb.Stats, fb.BadSample, fb.show, fb.materialize],
+    "Loading": [
+        fb.Loader,
+        fb.Batch,
+        fb.Payloads,
+        fb.Ragged,
+        fb.Stats,
+        fb.BadSample,
+        fb.SkippedBatch,
+        fb.show,
+        fb.materialize,
+    ],
     "Stalls": [fb.analyze, fb.Analysis],
     "On Ray": [fb.ray.start, fb.ray.Cluster, fb.ray.Service],
 }
