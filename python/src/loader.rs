@@ -250,6 +250,14 @@ impl Loader {
         Ok(list)
     }
 
+    /// Batches that were left out so far: `(epoch, step, sample_ids)` each.
+    fn skipped(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, Vec<u64>)>> {
+        self.with(py, |loader| {
+            let skipped = loader.skipped().iter();
+            Ok(skipped.map(|one| (one.epoch, one.step, one.ids.iter().map(|id| id.0).collect())).collect())
+        })
+    }
+
     /// Changes how much the cache may hold: the setting as JSON, of which only sizes count.
     fn resize_cache(&self, py: Python<'_>, cache: &str) -> PyResult<()> {
         self.with(py, |loader| {

@@ -53,6 +53,30 @@ def _ids(loader: fb.Loader) -> list[list[int]]:
     return [batch.ids.tolist() for batch in loader]
 
 
+# Figures.
+
+
+def test_stats_have_the_same_names_wherever_batches_are_made(
+    url: str, numbers: fb.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(run))
+    monkeypatch.setenv("FOREBAY_SHARE_GRACE", "0.2")
+    names = []
+    for via in (None, "auto", url):
+        with fb.Loader(numbers, RECIPE, batch_size=50, epochs=1, via=via) as loader:
+            before = list(loader.stats())
+            assert sum(batch.size for batch in loader) == len(numbers)
+            stats = loader.stats()
+        assert list(stats) == before, "a name is there before the first batch"
+        assert (stats["batches"], stats["samples"], stats["skipped_batches"]) == (21, len(numbers), 0)
+        assert (stats["workers"] > 0) == (via is not None), via
+        names.append(before)
+    assert names[0] == names[1] == names[2]
+    served.eventually(lambda: not (run / "forebay" / "share.sock").exists(), "the process has left")
+
+
 # Orders.
 
 
@@ -233,11 +257,10 @@ def _run(
     via = {"url": url, "job": job, "late": more.pop("late")}
     with fb.Loader(data, RECIPE, shuffle=True, epochs=1, prefetch_batches=1, via=via, **more) as loader:
         ids: list[int] = []
-        began = time.monotonic()
         for batch in loader:
             ids += batch.ids.tolist()
             time.sleep(step_seconds)
-        into[job] = (ids, int(loader.stats()["skipped_batches"]), time.monotonic() - began)
+        into[job] = (ids, int(loader.stats()["skipped_batches"]), loader.skipped())
 
 
 def _both(url: str, data: fb.Dataset, late: str, **more: Any) -> dict[str, Any]:
@@ -262,9 +285,9 @@ def test_p051_p053_jobs_of_speed_1_and_a_half_are_both_exact(tmp_path: Path, lat
     with _share(tmp_path, *options) as process:
         into = _both(str(process.said["url"]), data, late, batch_size=20)
         staging = _staging(process) if served.status(str(process.said["url"]))["feeds"] else {}
-    for ids, skipped, _ in into.values():
+    for ids, skipped, named in into.values():
         assert sorted(ids) == list(range(2000))
-        assert skipped == 0
+        assert (skipped, named) == (0, [])
     assert staging["peak_bytes"] <= 2 << 20
     assert staging["given"] == 200
     if late == "wait":
@@ -282,11 +305,17 @@ def test_p061_a_window_of_100_batches_reports_exactly_what_the_slow_job_missed(t
         staging = _staging(process)
     fast, slow = into["fast"], into["slow"]
     assert sorted(fast[0]) == list(range(4000))
-    assert fast[1] == 0
-    missed = set(range(4000)) - set(slow[0])
-    assert len(missed) == 10 * slow[1] > 0
-    assert max(Counter(slow[0]).values()) == 1
-    assert staging["skipped"] == slow[1]
+    assert fast[1:] == (0, [])
+    received, count, named = slow
+    missed = set(range(4000)) - set(received)
+    assert len(missed) == 10 * count > 0
+    assert max(Counter(received).values()) == 1
+    assert staging["skipped"] == count
+    assert sorted(i for one in named for i in one.ids) == sorted(missed)
+    with fb.Loader(data, RECIPE, shuffle=True, epochs=1, batch_size=10) as here:
+        planned = _ids(here)
+    assert [(one.epoch, list(one.ids)) for one in named] == [(0, planned[one.step]) for one in named]
+    assert [i for one in named for i in one.ids] == [i for batch in planned for i in batch if i in missed]
     assert staging["peak_bytes"] <= 100 * 10 * 1100
 
 

@@ -6,7 +6,7 @@
 mod harness;
 
 use forebay_core::ErrorKind;
-use forebay_core::dispatcher::{Command as Ask, Reply, View};
+use forebay_core::dispatcher::{Command as Ask, Reply, View, WorkerId};
 use forebay_core::portion::Consumer;
 use forebay_core::recipe::Recipe;
 use forebay_engine::feed::FeedSpec;
@@ -16,9 +16,10 @@ use forebay_net::dispatcher::{Control, ControlOptions};
 use forebay_net::service::{Own, ViaConfig, supplier};
 use forebay_net::{Credentials, Threads};
 use forebay_testkit::skip::skipped;
+use forebay_testkit::wan::{Relay, WanOptions};
 use harness::Harness;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -94,7 +95,8 @@ fn view(control: &Control) -> View {
 /// Three dispatchers that share an etcd.
 struct Dispatchers {
     harness: Harness,
-    state: String,
+    /// Where each of them has its journal: the same one, but the ways there may differ.
+    states: Vec<String>,
     addresses: Vec<String>,
     all: Vec<Process>,
     url: String,
@@ -102,17 +104,18 @@ struct Dispatchers {
 }
 
 impl Dispatchers {
-    fn start(etcd: &str, prefix: &str) -> Self {
+    fn start(etcds: &[String; 3], prefix: &str) -> Self {
         let harness = Harness::new();
         let held: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses: Vec<String> = held.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
         drop(held);
-        let state = format!("{etcd}/{prefix}-{}", std::process::id());
-        let all = addresses.iter().map(|address| dispatcher(&harness, address, &state)).collect();
+        let states = etcds.each_ref().map(|etcd| format!("{etcd}/{prefix}-{}", std::process::id())).to_vec();
+        let both = addresses.iter().zip(&states);
+        let all = both.map(|(address, state)| dispatcher(&harness, address, state)).collect();
         let url = format!("forebay://{}", addresses.join(","));
         let control = control(&url);
         view(&control);
-        Self { harness, state, addresses, all, url, control }
+        Self { harness, states, addresses, all, url, control }
     }
 
     /// Which of them answers; the others say that they stand by.
@@ -136,7 +139,7 @@ impl Dispatchers {
     }
 
     fn restart(&mut self, number: usize) {
-        self.all[number] = dispatcher(&self.harness, &self.addresses[number], &self.state);
+        self.all[number] = dispatcher(&self.harness, &self.addresses[number], &self.states[number]);
     }
 
     /// How long it takes until another one answers after whoever leads was struck.
@@ -235,7 +238,12 @@ fn train(url: &str, shown: &Shown) {
 
 /// Dispatchers, two workers and a job that has begun.
 fn training(etcd: &str, prefix: &str) -> (Dispatchers, [Process; 2], Job) {
-    let dispatchers = Dispatchers::start(etcd, prefix);
+    training_by(&[etcd, etcd, etcd].map(str::to_owned), prefix)
+}
+
+/// The same, when each dispatcher has a way of its own to etcd.
+fn training_by(etcds: &[String; 3], prefix: &str) -> (Dispatchers, [Process; 2], Job) {
+    let dispatchers = Dispatchers::start(etcds, prefix);
     let worker = || {
         Process::start(&dispatchers.harness, &["worker", "--dispatcher", &dispatchers.url, "--threads", "1"])
     };
@@ -286,7 +294,7 @@ fn a_leader_that_is_stopped_and_goes_on_does_no_harm() {
 #[test]
 fn a_leader_that_ends_hands_over_sooner_than_a_lease_lapses() {
     let Some(etcd) = variable("FOREBAY_TEST_ETCD_THREE") else { return };
-    let mut dispatchers = Dispatchers::start(&etcd, "leaves");
+    let mut dispatchers = Dispatchers::start(&[&etcd, &etcd, &etcd].map(String::clone), "leaves");
     // Until it has ended it may still answer.
     let passed = dispatchers.taken_over(|process| {
         process.signal("-TERM");
@@ -294,6 +302,85 @@ fn a_leader_that_ends_hands_over_sooner_than_a_lease_lapses() {
     });
     println!("left: another one answers after {:.2} s", passed.as_secs_f64());
     assert!(passed < Duration::from_secs(3), "{passed:?}");
+}
+
+/// One dispatcher's way to etcd: a line to each member.
+struct Way {
+    members: Vec<SocketAddr>,
+    lines: Vec<Relay>,
+}
+
+impl Way {
+    fn to(etcd: &str) -> Self {
+        let members = etcd.strip_prefix("etcd://").unwrap().split(',');
+        let members: Vec<SocketAddr> = members.map(|member| member.parse().unwrap()).collect();
+        let line = |member: &SocketAddr| {
+            Relay::start("127.0.0.1:0".parse().unwrap(), *member, WanOptions::default()).unwrap()
+        };
+        Self { lines: members.iter().map(line).collect(), members }
+    }
+
+    fn url(&self) -> String {
+        let addresses: Vec<String> = self.lines.iter().map(|line| line.address().to_string()).collect();
+        format!("etcd://{}", addresses.join(","))
+    }
+
+    /// Cuts it, in silence or so that connections are refused; does something meanwhile, and mends it.
+    fn cut(&mut self, silently: bool, meanwhile: impl FnOnce()) {
+        if silently {
+            let frozen: Vec<_> = self.lines.iter().map(Relay::freeze).collect();
+            meanwhile();
+            return drop(frozen);
+        }
+        let addresses: Vec<SocketAddr> = self.lines.drain(..).map(|line| line.address()).collect();
+        meanwhile();
+        let again = addresses.iter().zip(&self.members);
+        let line = |(address, member): (&SocketAddr, &SocketAddr)| {
+            Relay::start(*address, *member, WanOptions::default()).unwrap()
+        };
+        self.lines = again.map(line).collect();
+    }
+}
+
+#[test]
+fn a_leader_that_is_cut_off_from_etcd_falls_silent_and_another_one_leads() {
+    let Some(etcd) = variable("FOREBAY_TEST_ETCD_THREE") else { return };
+    let mut ways = [Way::to(&etcd), Way::to(&etcd), Way::to(&etcd)];
+    let (dispatchers, _workers, job) = training_by(&ways.each_ref().map(Way::url), "cut");
+    for silently in [true, false] {
+        let leader = dispatchers.leader();
+        let old = control(&dispatchers.addresses[leader]);
+        ways[leader].cut(silently, || {
+            let cut = Instant::now();
+            while old.call(&Ask::View, Duration::from_millis(300)).is_ok() {
+                assert!(
+                    cut.elapsed() < Duration::from_secs(4),
+                    "it answers and cannot know whether it leads"
+                );
+                sleep(Duration::from_millis(50));
+            }
+            println!("cut off: it is silent after {:.2} s", cut.elapsed().as_secs_f64());
+            view(&dispatchers.control);
+            let passed = cut.elapsed();
+            println!("cut off: another one answers after {:.2} s", passed.as_secs_f64());
+            assert!(passed < TAKE_OVER, "{passed:?}");
+            // It decides nothing, whatever it is told.
+            let (address, tags) = ("127.0.0.1:1".to_owned(), Vec::new());
+            let register = Ask::RegisterWorker { worker: WorkerId(1), address, tags, slots: 1 };
+            let error = old.call(&register, Duration::from_secs(2)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", error.report());
+            job.goes_on(70, "while the old leader is cut off");
+        });
+        assert_ne!(dispatchers.leader(), leader);
+        job.goes_on(70, "after the old leader reaches etcd again");
+        let view = view(&dispatchers.control);
+        assert_eq!(
+            (view.workers.len(), view.jobs.len()),
+            (2, 1),
+            "what the old one was told came to nothing"
+        );
+    }
+    job.finish();
 }
 
 /// The processes of etcd.

@@ -16,6 +16,7 @@ use crate::meter::Meter;
 use crate::quarantine::QuarantineWriter;
 use crate::ranks::Ranks;
 use crate::session::{Definition, Session, Walk};
+use crate::skipped::{SkippedBatch, SkippedBatches};
 use crate::stats::Stats;
 use crate::supply::{Asked, Supplier, Supply, SupplyView};
 use crate::tuning::Tuning;
@@ -57,6 +58,7 @@ pub struct Loader {
     supply_cursor: Option<Cursor>,
     iteration: Option<Iteration>,
     faults: Vec<Fault>,
+    skipped: SkippedBatches,
     /// Writes down which samples are bad, when that is asked for.
     quarantine: Option<QuarantineWriter>,
     /// Writes down what the loop received, when that is asked for.
@@ -139,6 +141,7 @@ impl Loader {
             supply_cursor: None,
             iteration: None,
             faults: Vec::new(),
+            skipped: SkippedBatches::default(),
             view: SupplyView::default(),
             waste: OnceLock::new(),
             resident: None,
@@ -287,6 +290,8 @@ impl Loader {
                 }
                 iteration.pass(order, &taken.places);
                 self.supply_cursor = Some(iteration.cursor(order));
+                let at = (iteration.epoch, iteration.first_step + iteration.steps - 1);
+                self.skipped.add(&self.definition, at, &taken.places);
             }
             return Ok(Next::Waiting);
         };
@@ -464,6 +469,12 @@ impl Loader {
     /// Bad samples so far, in the order in which their batches were handed over; at most ten thousand are kept.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
+    }
+
+    /// Batches that were left out so far, in order: at most ten thousand, and no more once they have a million samples
+    /// together. `skipped_batches` of [`Self::stats`] counts all.
+    pub fn skipped(&self) -> &[SkippedBatch] {
+        self.skipped.batches()
     }
 
     /// The dataset.

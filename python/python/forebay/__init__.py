@@ -43,7 +43,7 @@ from forebay.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from forebay.loader import BadSample, Loader, show
+from forebay.loader import BadSample, Loader, SkippedBatch, show
 from forebay.ragged import Ragged
 from forebay.recipe import (
     IMAGENET,
@@ -92,6 +92,7 @@ __all__ = [
     "Ragged",
     "Recipe",
     "SampleOp",
+    "SkippedBatch",
     "StaleError",
     "Stats",
     "Text",

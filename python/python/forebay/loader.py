@@ -27,7 +27,7 @@ from forebay.errors import ForebayError, InvalidConfigError, StaleError, Unsuppo
 from forebay.recipe import Recipe, RecipeLike
 from forebay.stats import Phase, Stats
 
-__all__ = ["BadSample", "Loader", "show"]
+__all__ = ["BadSample", "Loader", "SkippedBatch", "show"]
 
 _log = logging.getLogger("forebay")
 
@@ -45,6 +45,17 @@ class BadSample:
     error: ForebayError
     substitute: int | None
     """The sample that took its place, if one did."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SkippedBatch:
+    """A batch that was left out, because it was no longer kept and was not to be made again."""
+
+    epoch: int
+    step: int
+    """Number of the batch in its iteration: no `Batch.step` of the epoch is the same."""
+    ids: tuple[int, ...]
+    """The samples that it would have had, without rows that only fill it."""
 
 
 class Loader:
@@ -533,6 +544,14 @@ class Loader:
     def errors(self) -> list[BadSample]:
         """Bad samples so far, in the order in which their batches were handed over; at most ten thousand are kept."""
         return [BadSample(*fault) for fault in self._live_native().faults()]  # type: ignore[arg-type]
+
+    def skipped(self) -> list[SkippedBatch]:
+        """Batches that `late="skip"` or `visitation="at_most_once"` left out so far, in order.
+
+        The first ten thousand are kept, and no more once they have a million samples together;
+        `stats()["skipped_batches"]` counts all, so what it counts beyond this list is not named.
+        """
+        return [SkippedBatch(epoch, step, tuple(ids)) for epoch, step, ids in self._live_native().skipped()]
 
     def show(self, epoch: int, batch: int) -> Batch:
         """Makes one batch of this rank again, in plan order, without touching this loader's place."""

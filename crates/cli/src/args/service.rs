@@ -145,9 +145,6 @@ pub(crate) struct DispatcherArgs {
     /// Seconds of silence after which a consumer is gone.
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
     pub(crate) consumer_timeout: f64,
-    /// Seconds for which a job with dynamic sharding is kept when all its consumers are gone.
-    #[arg(long, default_value_t = 600.0, value_name = "SECONDS")]
-    pub(crate) job_timeout: f64,
     /// Fewest workers that `forebay scale` asks for.
     #[arg(long, default_value_t = 1, value_name = "COUNT", help_heading = "Number of workers")]
     pub(crate) least_workers: u64,
@@ -183,7 +180,6 @@ impl DispatcherArgs {
         Ok(Settings {
             worker_timeout_ms: milliseconds("--worker-timeout", self.worker_timeout)?,
             consumer_timeout_ms: milliseconds("--consumer-timeout", self.consumer_timeout)?,
-            job_timeout_ms: milliseconds("--job-timeout", self.job_timeout)?,
             ..Settings::default()
         })
     }

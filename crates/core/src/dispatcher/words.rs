@@ -141,7 +141,8 @@ pub enum Sharding {
     Portion,
     /// Every consumer reads the whole plan.
     Off,
-    /// Spans go to the ranks of the job as they ask, first come, first served.
+    /// Spans go to the ranks of the job as they ask, first come, first served. No loader asks for it, because its ranks need
+    /// equal steps and batches that do not depend on who asks first.
     Dynamic,
     /// Whole shards belong to ranks.
     File,

@@ -34,7 +34,7 @@ pub const MAX_PARTS: u32 = 1024;
 pub enum ShardingPolicy {
     /// Every part has every sample, in an order of its own: an epoch is as many passes as there are parts.
     Off,
-    /// No parts: each sample once, made by whoever is free. The ordinary order.
+    /// No parts: each sample once, in the ordinary order and equal portions. Any worker makes any batch of it.
     Dynamic,
     /// The objects that hold samples are dealt in turn: part `i` has those with number `i` modulo the parts.
     File,

@@ -23,9 +23,7 @@ mod words;
 mod workers;
 
 pub use weighing::{Lighter, Weighing};
-pub use words::{
-    Action, Arrival, Counts, Delivery, MAX_SKIPPED_NAMES, Outcome, PullSettings, Reach, Routing, WorkerKey,
-};
+pub use words::{Action, Arrival, Counts, Delivery, Outcome, PullSettings, Reach, Routing, WorkerKey};
 
 use crate::arrival::ArrivalOrder;
 use crate::cursor::Cursor;
@@ -68,7 +66,6 @@ pub struct Pull {
     since_passed: usize,
     actions: Vec<Action>,
     counts: Counts,
-    skipped_names: Vec<BatchName>,
 }
 
 /// One batch that was not handed over, or one that was before an earlier one.
@@ -131,7 +128,6 @@ impl Pull {
             since_passed: 0,
             actions: Vec::new(),
             counts: Counts::default(),
-            skipped_names: Vec::new(),
             settings,
         };
         pull.fill();
@@ -152,9 +148,6 @@ impl Pull {
         let (name, places) = (entry.wanted.name.clone(), std::mem::take(&mut entry.wanted.places));
         if outcome == Outcome::Skipped {
             self.counts.skipped += 1;
-            if self.skipped_names.len() < MAX_SKIPPED_NAMES {
-                self.skipped_names.push(name.clone());
-            }
         }
         let delivery = Delivery { number, epoch: self.epoch, step: self.step, name, places, outcome, ready };
         self.step += 1;
@@ -200,11 +193,6 @@ impl Pull {
     /// What was counted.
     pub fn counts(&self) -> Counts {
         self.counts
-    }
-
-    /// Names of the batches that were left out, the first ten thousand.
-    pub fn skipped_names(&self) -> &[BatchName] {
-        &self.skipped_names
     }
 
     /// The batch that is needed next, and the workers that were asked for it.

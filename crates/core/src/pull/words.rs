@@ -7,9 +7,6 @@ use crate::portion::{Consumer, Place};
 /// A worker, as the shell numbers it.
 pub type WorkerKey = u64;
 
-/// Names of skipped batches that are kept; later ones are only counted.
-pub const MAX_SKIPPED_NAMES: usize = 10_000;
-
 /// What does not change while batches are pulled.
 #[derive(Clone, Debug)]
 pub struct PullSettings {

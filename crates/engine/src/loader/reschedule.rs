@@ -51,6 +51,7 @@ impl Loader {
             ledger.reorder(&sampler, &config)?;
         }
         let at = self.cursor();
+        self.skipped.reorder();
         self.stop_supply();
         (self.definition.config, self.definition.sampler) = (config, sampler);
         // One that is over, or has failed, stays so.

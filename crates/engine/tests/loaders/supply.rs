@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may stop the test")]
 
 use crate::common::{alone, epoch, ids, label_recipe, loader, noise, steps};
+use forebay_core::Result;
 use forebay_core::cursor::Cursor;
-use forebay_core::portion::Portion;
-use forebay_core::{Result, SampleId};
+use forebay_core::plan::Shuffle;
+use forebay_core::portion::{Consumer, LastBatch, Portion};
 use forebay_engine::feed::FeedSpec;
-use forebay_engine::{Asked, Batch, DeliveryOrder, LoaderConfig, Meter, Supplier, Supply, SupplyView, Taken};
+use forebay_engine::{
+    Asked, Batch, DeliveryOrder, LoaderConfig, Meter, SkippedBatch, Supplier, Supply, SupplyView, Taken,
+};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,6 +24,7 @@ impl Supplier for LeavesOut {
         let mut line = VecDeque::new();
         for epoch in cursor.epoch..cursor.epoch + 2 {
             let from = if epoch == cursor.epoch { cursor.clone() } else { Cursor::start_of(epoch) };
+            let plan = asked.sampler.plan(epoch);
             let portion = Portion::new(asked.sampler.samples(), asked.consumer, &from)?;
             let done = asked.sampler.samples().div_ceil(asked.consumer.batch_size) - portion.steps();
             for step in 0..portion.steps() {
@@ -28,7 +32,7 @@ impl Supplier for LeavesOut {
                 let batch = Batch {
                     epoch,
                     step,
-                    ids: places.iter().map(|place| SampleId(place.position)).collect(),
+                    ids: places.iter().map(|place| plan.at(place.position)).collect(),
                     padding: places.iter().map(|place| place.padding).collect(),
                     columns: Vec::new(),
                     faults: Vec::new(),
@@ -86,4 +90,28 @@ fn a_batch_that_is_left_out_uses_up_its_step_and_its_places() {
         second.seek(first.cursor()).unwrap();
         assert_eq!(ids(&epoch(&mut second)), (20..28).collect::<Vec<_>>(), "{order:?}");
     }
+}
+
+#[test]
+fn p061_what_was_skipped_is_listed_with_the_samples_that_the_loop_did_not_get() {
+    let dataset = noise(34, 8, 1);
+    let last_batch = LastBatch::Pad;
+    let consumer = Consumer { last_batch, ..alone(4).consumer };
+    let config = LoaderConfig { shuffle: Shuffle::Full, seed: 5, consumer, ..alone(4) };
+    let supplier = Arc::new(LeavesOut(vec![1, 6, 8]));
+    let mut loader = loader(&dataset, &label_recipe(), config).with_supplier(supplier, feed());
+    for number in 0..2 {
+        let received = epoch(&mut loader);
+        let steps: Vec<u64> = received.iter().map(|batch| batch.step).collect();
+        assert_eq!(steps, [0, 2, 3, 4, 5, 7], "epoch {number}");
+        let missed: Vec<&SkippedBatch> = loader.skipped().iter().filter(|one| one.epoch == number).collect();
+        assert_eq!(missed.iter().map(|one| one.step).collect::<Vec<_>>(), [1, 6, 8]);
+        // The last one has two samples, and two rows that only fill it.
+        assert_eq!(missed.iter().map(|one| one.ids.len()).collect::<Vec<_>>(), [4, 4, 2]);
+        let mut all = ids(&received);
+        all.extend(missed.iter().flat_map(|one| &one.ids).map(|id| id.0));
+        all.sort_unstable();
+        assert_eq!(all, (0..34).collect::<Vec<_>>());
+    }
+    assert_eq!(loader.skipped().len(), 6);
 }

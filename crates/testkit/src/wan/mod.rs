@@ -11,7 +11,7 @@ mod relay;
 pub mod schedule;
 
 pub use counts::Counts;
-pub use relay::Relay;
+pub use relay::{Frozen, Relay};
 pub use schedule::{DelayOn, StallOn, WanOptions};
 
 #[cfg(test)]

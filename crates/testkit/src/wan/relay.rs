@@ -6,11 +6,12 @@ use super::schedule::{Lane, WanOptions, Way};
 use forebay_core::{Error, Result};
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -19,8 +20,17 @@ use tokio::time::sleep;
 pub struct Relay {
     address: SocketAddr,
     meters: Arc<Meters>,
+    freeze: UnboundedSender<mpsc::Receiver<()>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// While it lives its relay passes nothing on.
+#[derive(Debug)]
+#[must_use]
+pub struct Frozen<'a> {
+    _until_dropped: mpsc::Sender<()>,
+    _relay: &'a Relay,
 }
 
 impl Relay {
@@ -33,6 +43,7 @@ impl Relay {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fault)?;
         let meters = Arc::new(Meters::default());
         let (stop, stopped) = oneshot::channel();
+        let (freeze, freezes) = unbounded_channel();
         let counted = Arc::clone(&meters);
         let thread = std::thread::Builder::new()
             .name("forebay-wan".into())
@@ -42,17 +53,27 @@ impl Relay {
                 local.block_on(&runtime, async {
                     tokio::select! {
                         () = accept(Rc::new(line), listener) => {}
+                        () = frozen(freezes) => {}
                         _ = stopped => {}
                     }
                 });
             })
             .map_err(fault)?;
-        Ok(Self { address, meters, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, meters, freeze, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Passes nothing on as long as the result lives, in silence: connections stay open and new ones seem to come about, as
+    /// where a cable was pulled far away.
+    pub fn freeze(&self) -> Frozen<'_> {
+        let (until_dropped, until) = mpsc::channel();
+        // A relay whose thread has ended passes nothing on anyway.
+        drop(self.freeze.send(until));
+        Frozen { _until_dropped: until_dropped, _relay: self }
     }
 
     /// What went over the line so far.
@@ -68,6 +89,13 @@ impl Drop for Relay {
             // A panic of the relay's thread was printed by it; there is nothing to add while dropping.
             drop(thread.join());
         }
+    }
+}
+
+/// Stops the thread, and all connections with it, for as long as it was asked to.
+async fn frozen(mut freezes: UnboundedReceiver<mpsc::Receiver<()>>) {
+    while let Some(until) = freezes.recv().await {
+        let _ = until.recv();
     }
 }
 

@@ -118,3 +118,27 @@ fn a_target_that_is_not_there_closes_the_connection_and_dropping_the_relay_close
     drop(relay);
     assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)));
 }
+
+#[test]
+fn a_frozen_relay_passes_nothing_on_and_loses_nothing() {
+    let relay = Relay::start(anywhere(), echo(), WanOptions::default()).unwrap();
+    let mut stream = TcpStream::connect(relay.address()).unwrap();
+    let mut answer = [0; 4];
+    stream.write_all(b"here").unwrap();
+    stream.read_exact(&mut answer).unwrap();
+    let frozen = relay.freeze();
+    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    // Until the thread has come to it a word may pass.
+    until("it is frozen", || {
+        stream.write_all(b"gone").unwrap();
+        stream.read_exact(&mut answer).is_err()
+    });
+    let mut other = TcpStream::connect(relay.address()).unwrap();
+    other.write_all(b"late").unwrap();
+    drop(frozen);
+    for stream in [&mut stream, &mut other] {
+        stream.set_read_timeout(None).unwrap();
+        stream.read_exact(&mut answer).unwrap();
+    }
+    assert_eq!(&answer, b"late");
+}
