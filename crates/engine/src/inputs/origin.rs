@@ -116,9 +116,12 @@ pub(super) fn origins_of(
     column: &FieldRecipe,
 ) -> Vec<Origin> {
     let is_video = matches!(column.decode, Decode::Video { .. });
-    let found = |(at, name): (usize, &str)| match is_video && name.contains('*') {
-        true => frames_of(manifest, records, at, name),
-        false => origins(manifest, records, name),
+    let found = |(at, name): (usize, &str)| {
+        if is_video && name.contains('*') {
+            frames_of(manifest, records, at, name)
+        } else {
+            origins(manifest, records, name)
+        }
     };
     column.alternatives().enumerate().flat_map(found).collect()
 }
