@@ -5,6 +5,7 @@ mod common;
 mod csv;
 mod described;
 mod folder;
+mod hostile;
 mod listing;
 mod parquet;
 mod records;

@@ -11,7 +11,6 @@ use forebay_engine::source::{
 };
 use forebay_store::{CountingStore, MemoryStore, Store};
 use futures::executor::block_on;
-use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -287,21 +286,4 @@ fn files_of_any_name_are_read_as_the_kind_that_is_asked_for() {
     let spec = [folder.path().join("train-*").display().to_string()];
     let options = OpenOptions { kind: Some(SourceKind::Tfrecord), ..options(&folder) };
     assert_eq!(block_on(open(&spec, &options)).unwrap().manifest().len(), 8);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-    #[test]
-    fn hostile_files_are_datasets_or_errors(at: prop::sample::Index, value: u8, cut: prop::sample::Index, which in 0usize..3) {
-        let (key, fixture_name) = [("a.tfrecord", "kinds.tfrecord"), ("a.zip", "members.zip"), ("a.jsonl", "kinds.tfrecord")][which];
-        let mut bytes = fixture(fixture_name);
-        let place = at.index(bytes.len());
-        bytes[place] = value;
-        bytes.truncate(cut.index(bytes.len() * 4).min(bytes.len()));
-        if let Ok(dataset) = in_memory(key, bytes) {
-            for id in 0..dataset.manifest().len() {
-                let _ = block_on(dataset.read_sample(SampleId(id)));
-            }
-        }
-    }
 }
