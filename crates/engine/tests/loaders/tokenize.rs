@@ -141,7 +141,12 @@ fn the_file_holds_the_tokens_of_a_loader_in_stored_order_whatever_the_source_and
 /// What `sha256sum` says of a file.
 fn plan_sha256(file: &Path) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, &std::fs::read(file).unwrap());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .as_ref()
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|half| char::from(b"0123456789abcdef"[usize::from(half)]))
+        .collect()
 }
 
 /// The documents of a file, as the product opens it.

@@ -60,14 +60,28 @@ impl Vocabulary {
     }
 }
 
+/// Tokens that a file may fill texts up to: one of a few bytes must not take all memory.
+#[cfg(feature = "tokenizers")]
+const MAX_FILLED: usize = 1 << 20;
+
 #[cfg(feature = "tokenizers")]
 struct Model(tokenizers::Tokenizer);
 
 #[cfg(feature = "tokenizers")]
 impl Model {
     fn read(file: &[u8]) -> Result<Self> {
-        let read = guarded(|| tokenizers::Tokenizer::from_bytes(file));
-        read.map(Self).map_err(|error| error.with_hint("give a `tokenizer.json` as Hugging Face writes it"))
+        let read = guarded(|| tokenizers::Tokenizer::from_bytes(file))
+            .map_err(|error| error.with_hint("give a `tokenizer.json` as Hugging Face writes it"))?;
+        let filled = read.get_padding().map_or(0, |padding| {
+            let fixed =
+                if let tokenizers::PaddingStrategy::Fixed(length) = padding.strategy { length } else { 0 };
+            fixed.max(padding.pad_to_multiple_of.unwrap_or(0))
+        });
+        if filled > MAX_FILLED {
+            let why = format!("it fills texts up to {filled} tokens, more than {MAX_FILLED}");
+            return Err(Error::corrupt(why).with_hint("`pad_batch` fills up what a batch needs"));
+        }
+        Ok(Self(read))
     }
 
     fn tokens(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i64>> {
@@ -169,6 +183,24 @@ mod tests {
         made["post_processor"]["special_tokens"]["<s>"]["ids"] = json!([90_000]);
         assert_eq!(read(&made).end, 90_001);
         assert!(Vocabulary::read(b"{}").is_err());
+    }
+
+    #[test]
+    fn p079_a_small_file_cannot_fill_memory_with_what_it_fills_texts_up_with() {
+        let filling = |strategy: Value, multiple: Value| {
+            let mut made = words();
+            made["padding"] = json!({"strategy": strategy, "direction": "Right", "pad_to_multiple_of": multiple,
+                "pad_id": 0, "pad_type_id": 0, "pad_token": "?"});
+            op(true).equip(made.to_string().as_bytes())
+        };
+        for (strategy, multiple) in [
+            (json!({"Fixed": 100_000_000_000_u64}), Value::Null),
+            (json!("BatchLongest"), json!(100_000_000_000_u64)),
+        ] {
+            let error = filling(strategy, multiple).unwrap_err();
+            assert!(error.message().contains("100000000000 tokens"), "{error}");
+        }
+        filling(json!({"Fixed": 8}), json!(16)).unwrap();
     }
 
     #[test]
