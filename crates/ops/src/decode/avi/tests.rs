@@ -4,7 +4,7 @@ use super::*;
 use forebay_core::ErrorKind;
 use proptest::prelude::*;
 
-fn chunk(id: &[u8; 4], body: &[u8]) -> Vec<u8> {
+fn chunk(id: &[u8], body: &[u8]) -> Vec<u8> {
     let mut made = id.to_vec();
     made.extend((body.len() as u32).to_le_bytes());
     made.extend(body);
@@ -12,11 +12,11 @@ fn chunk(id: &[u8; 4], body: &[u8]) -> Vec<u8> {
     made
 }
 
-fn list(id: &[u8; 4], kind: &[u8; 4], parts: &[Vec<u8>]) -> Vec<u8> {
+fn list(id: &[u8], kind: &[u8], parts: &[Vec<u8>]) -> Vec<u8> {
     chunk(id, &[kind.to_vec(), parts.concat()].concat())
 }
 
-fn stream(kind: &[u8; 4], codec: &[u8; 4], height: i32) -> Vec<u8> {
+fn stream(kind: &[u8], codec: &[u8], height: i32) -> Vec<u8> {
     let mut format = vec![0; 40];
     format[8..12].copy_from_slice(&height.to_le_bytes());
     format[16..20].copy_from_slice(codec);
