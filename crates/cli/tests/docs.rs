@@ -20,24 +20,25 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 fn recipes_in_toml_and_json_are_sound_and_the_same() {
     let toml = blocks(RECIPES, "toml");
     let json = blocks(RECIPES, "json");
-    assert_eq!((toml.len(), json.len()), (6, 1));
+    assert_eq!((toml.len(), json.len()), (7, 1));
     let first = Recipe::from_toml(&toml[0]).unwrap();
     assert_eq!(first.fingerprint(), Recipe::from_json(&json[0]).unwrap().fingerprint());
-    Recipe::from_toml(&toml[1]).unwrap();
+    assert_eq!(Recipe::from_toml(&toml[1]).unwrap().fields[0].fixed_clip(), Some((16, 112, 112)));
+    Recipe::from_toml(&toml[2]).unwrap();
     let audio = (blocks(AUDIO, "toml"), blocks(AUDIO, "json"));
     let first_audio = Recipe::from_toml(&audio.0[0]).unwrap();
     assert_eq!(first_audio.fingerprint(), Recipe::from_json(&audio.1[0]).unwrap().fingerprint());
     let all = format!("[[recipe]]\nfield = 'wav'\ndecode = 'audio'\n{}", audio.0[1]);
     assert_eq!(Recipe::from_toml(&all).unwrap().fields[0].ops.len(), 12);
     let ops =
-        Recipe::from_toml(&format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{}", toml[2])).unwrap();
+        Recipe::from_toml(&format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{}", toml[3])).unwrap();
     assert_eq!(ops.fields[0].ops.len(), 22);
     let called =
-        Recipe::from_toml(&format!("[[recipe]]\nfield = 'json'\ndecode = 'json'\n{}", toml[4])).unwrap();
+        Recipe::from_toml(&format!("[[recipe]]\nfield = 'json'\ndecode = 'json'\n{}", toml[5])).unwrap();
     assert_eq!(called.functions().count(), 1);
-    assert_eq!(Recipe::from_toml(&toml[3]).unwrap().followed(2), Some(0));
+    assert_eq!(Recipe::from_toml(&toml[4]).unwrap().followed(2), Some(0));
     let crop = "ops = [{ op = 'center_crop', size = 9 }]\n[[recipe]]\nfield = 'cls'\ndecode = 'label'";
-    let mixed = format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{crop}\n{}", toml[5]);
+    let mixed = format!("[[recipe]]\nfield = 'jpg'\ndecode = 'image'\n{crop}\n{}", toml[6]);
     assert_eq!(Recipe::from_toml(&mixed).unwrap().ops[0].name(), "mixup_or_cutmix");
 }
 
@@ -49,7 +50,7 @@ fn every_op_and_decoder_is_described_with_its_defaults() {
     for op in AudioOp::NAMES {
         assert!(AUDIO.contains(&format!("| `{op}` |")), "{op} is missing");
     }
-    for kind in ["image", "audio", "npy", "label", "json", "text", "tokens", "bytes", "boxes"] {
+    for kind in ["image", "video", "audio", "npy", "label", "json", "text", "tokens", "bytes", "boxes"] {
         assert!(RECIPES.contains(&format!("| `{kind}` |")), "{kind} is missing");
     }
     // Each op with its required parameters only; what is filled in must be said.

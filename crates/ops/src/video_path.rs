@@ -55,6 +55,9 @@ impl VideoPath {
         pool: &BufferPool,
     ) -> Result<()> {
         let (stored, height) = stored(input).map_err(in_decode)?;
+        if stored.is_empty() {
+            return Err(in_decode(Error::corrupt("decode video: it has no frame")));
+        }
         let taken = match &self.clip {
             Some(clip) => {
                 let rng = &mut Rng::for_op(sample.seed, sample.epoch, sample.sample_id, self.key);
@@ -64,9 +67,7 @@ impl VideoPath {
             }
             None => (0..stored.len()).collect(),
         };
-        let first = taken.first().and_then(|first| stored.get(*first));
-        let first = first.ok_or_else(|| Error::corrupt("decode video: it has no frame"))?;
-        let size = self.image.size_of(first, scratch)?;
+        let size = self.image.size_of(stored[taken[0]], scratch)?;
         if size.1.checked_mul(2) == Some(height) {
             return Err(in_decode(avi::unsupported("interlaced video")));
         }

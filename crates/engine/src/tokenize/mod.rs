@@ -195,11 +195,17 @@ fn loader(dataset: &Dataset, plan: &TokenizePlan) -> Result<Loader> {
 }
 
 fn add(files: &mut TokenFiles, batch: &Batch, manifest: &Manifest) -> Result<()> {
-    let Some((_, Column::Tensors(rows))) = batch.columns.first() else {
-        return Err(Error::internal("tokenize: the loader gave no tokens"));
+    let rows: Vec<&[u8]> = match batch.columns.first() {
+        Some((_, Column::Tensors(rows))) => rows.iter().map(|row| row.data.as_slice()).collect(),
+        // All texts of the batch have as many tokens.
+        Some((_, Column::Tensor { spec, rows, data })) => {
+            let bytes = spec.bytes();
+            (0..*rows).map(|row| &data.as_slice()[row * bytes..][..bytes]).collect()
+        }
+        _ => return Err(Error::internal("tokenize: the loader gave no tokens")),
     };
     for (sample, row) in batch.ids.iter().zip(rows) {
-        files.add(row.data.as_slice()).map_err(|error| {
+        files.add(row).map_err(|error| {
             error.while_doing(format_args!("write the tokens of sample `{}`", manifest.key(*sample)))
         })?;
     }
