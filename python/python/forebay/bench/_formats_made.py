@@ -62,12 +62,14 @@ def mds(settings: dict[str, Any], folder: Path) -> None:
 
 
 def litdata(settings: dict[str, Any], folder: Path) -> None:
-    """Chunks by the writer that ``litdata.optimize`` runs in its processes."""
+    """Chunks by the writer that ``litdata.optimize`` runs in its processes. The payload is an array: rows of bytes and
+    numbers alone would lie in Arrow tables, which are another format."""
+    import numpy as np
     from litdata.streaming.writer import BinaryWriter
 
     writer = BinaryWriter(str(folder), chunk_bytes=1 << 24)
     for at, (payload, label) in enumerate(samples(settings)):
-        writer[at] = {"image": payload, "label": label}
+        writer[at] = {"image": np.frombuffer(payload, np.uint8), "label": label}
     writer.done()
     writer.merge(1)
 

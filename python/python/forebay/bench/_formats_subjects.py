@@ -19,18 +19,20 @@ from . import _functions
 Settings = dict[str, Any]
 
 
-def _taken(payloads: Sequence[bytes], labels: Sequence[int]) -> int:
+def _taken(payloads: Sequence[Any], labels: Sequence[int]) -> int:
     """Looks at every payload and label, as a loop would; returns how many there were."""
     if sum(map(len, payloads)) == 0 or len(labels) != len(payloads):
         raise ValueError("a payload or a label is missing")
     return len(payloads)
 
 
-def _forebay(settings: Settings, spec: str, image: str, label: str) -> Iterator[int]:
+def _forebay(
+    settings: Settings, spec: str, image: str, label: str, *, as_array: bool = False
+) -> Iterator[int]:
     import forebay as fb
 
     data = fb.open(spec, manifest_dir=settings["path_manifests"])
-    recipe = [fb.raw(image), fb.label(label)]
+    recipe = [fb.npy(image) if as_array else fb.raw(image), fb.label(label)]
     with fb.Loader(
         data, recipe, batch_size=settings["batch_size"], num_workers=settings["threads"]
     ) as loader:
@@ -55,8 +57,8 @@ def forebay_mds(settings: Settings) -> Iterator[int]:
 
 
 def forebay_litdata(settings: Settings) -> Iterator[int]:
-    """Leaves by name."""
-    return _forebay(settings, settings["path_litdata"], "image", "label")
+    """Leaves by name; the payload is an array, on both sides."""
+    return _forebay(settings, settings["path_litdata"], "image", "label", as_array=True)
 
 
 def forebay_tar(settings: Settings) -> Iterator[int]:
