@@ -190,8 +190,8 @@ class Job:
             "token_file": str(secrets / "token"), "tls_ca": str(secrets / "ca.crt"),
             "tls_cert": str(secrets / "tls.crt"), "tls_key": str(secrets / "tls.key"), "tls_name": "forebay",
         }  # fmt: skip
-        # One request of a worker at a time: the store makes others wait anyway. A second one for what is late would come by
-        # another connection, which has a pace of its own.
+        # One request of a worker at a time: the store makes others wait anyway. A second one for what is late would
+        # come by another connection, which has a pace of its own.
         data = fb.open(store.url, storage_options={"connections": "1"})
         recipe = [fb.raw("bin"), fb.label("cls")]
         self._loader = fb.Loader(
