@@ -83,7 +83,8 @@ impl VideoPath {
                         taken.len(),
                         frame.shape,
                         MAX_BYTES >> 20
-                    )));
+                    ))
+                    .with_hint("take a `clip`, or make frames smaller: add `resize` or a crop"));
                 }
                 let mut data = pool.take(spec.bytes());
                 self.fill(sample, (&stored, &taken), size, data.as_mut_slice(), scratch)?;

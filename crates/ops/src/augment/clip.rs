@@ -10,7 +10,8 @@ pub(crate) fn pick(clip: &Clip, count: usize, rng: &mut Rng) -> Result<Vec<usize
     let spare = (count as u64).checked_sub(span);
     let start = match (spare, clip.place) {
         (None, _) if clip.short == ShortVideo::Refuse => {
-            return Err(Error::corrupt(format!("take a clip over {span} frames: the video has {count}")));
+            let why = format!("take a clip over {span} frames: the video has {count}");
+            return Err(Error::corrupt(why).with_hint("`short = \"repeat\"` or `\"loop\"` fills it up"));
         }
         (None, _) | (_, ClipPlace::Start) => 0,
         (Some(spare), ClipPlace::Center) => spare / 2,
